@@ -87,13 +87,13 @@ class Watched(SessionListener):
         self.at = 0
         session.listen(self)
 
-    def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+    def machine_reported(self, role: str, fields: Mapping[str, Any]) -> None:
         """A machine reports something."""
         self.at = max(self.at, fields.get("step", 0))
         if self._changes and self.at >= self._changes[0][0]:
             self.session.resize(self._changes.pop(0)[1])
 
-    def started(self, roles: Any) -> None:
+    def machines_started(self, roles: Any) -> None:
         """The machines start, perhaps not for the first time."""
         self.begun.append((self.at, sum(role.startswith("trainer") for role in roles)))
 

@@ -114,7 +114,7 @@ class WithLibrary(Http2):
 
     # receiving
 
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         self._came += size
         try:
             if not (self.known or self._over):
@@ -375,7 +375,7 @@ def feed(http: Http2, data: bytes) -> None:
     for at in range(0, len(data), CHUNK):
         piece = data[at : at + CHUNK]
         http.room()[: len(piece)] = piece
-        http.came(len(piece))
+        http.receive(len(piece))
         while http.waiting:
             http.go_on()
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.net.job import load_job_folder
-from pstranspile.cluster.net.process import Place, play
+from pstranspile.cluster.net.process import ProcessPlace, play
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
@@ -107,7 +107,7 @@ def measure(options: argparse.Namespace, work: Path) -> None:
             print(f"{len(ids):,} rows: numbers {numbers:.0f} MB; servers {own:.0f} MB: {own / numbers:.2f}x, at most "
                   f"{watch.most:.0f} MB: {watch.most / numbers:.2f}x; pages of files {pages:.0f} MB")  # fmt: skip
 
-    play(cluster, "trainer_0", terms, Place(addresses), filling + STEPS, StatusPipe(), None, stepped)
+    play(cluster, "trainer_0", terms, ProcessPlace(addresses), filling + STEPS, StatusPipe(), None, stepped)
     print(f"filled in {times[filling - 1] - times[0]:.0f} s; then {STEPS:,} steps of {IDS:,} ids: each "
           f"{1e3 * (times[-1] - times[filling - 1]) / STEPS:.1f} ms")  # fmt: skip
     for server in servers:

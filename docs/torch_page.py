@@ -175,7 +175,7 @@ def _title(module: ModuleType) -> str:
 def _optimizers(module: ModuleType) -> Iterator[str]:
     functions = Functions(module)
     yield OPTIMIZERS.format(refused=", ".join(f"`{name}`" for name in module.REFUSED))
-    common = functions.options("_translated")
+    common = functions.options("_translate_group")
     translated: Mapping[str, object] = module.TRANSLATED
     for kind, function in translated.items():
         own = [name for name in functions.options(getattr(function, "__name__", "")) if name not in common]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.ir.diagnostics import cluster_of, counted
+from pstranspile.ir.diagnostics import cluster_of, quantity
 from pstranspile.tools.cli import main
 
 REGRESSION = str(Path(__file__).parents[1] / "examples" / "regression.ir")
 
 
 def test_counts_have_a_noun_that_fits() -> None:
-    assert [counted(count, "row") for count in (0, 1, 2, 40080)] == ["0 rows", "1 row", "2 rows", "40,080 rows"]
+    assert [quantity(count, "row") for count in (0, 1, 2, 40080)] == ["0 rows", "1 row", "2 rows", "40,080 rows"]
     assert cluster_of(1, 2) == "1 trainer, 2 servers"
     assert cluster_of(2, 0) == "2 trainers"
     assert cluster_of(2, 1, " and ") == "2 trainers and 1 server"

@@ -399,15 +399,16 @@ for code in sys.stdin.read().splitlines():
     what, _, code = code.partition(" ")
     try:
         if what == "shape":
-            shapes._RESOLVED["my_swish"] = shapes._guarded(shapes.schema_of("my_swish"), lambda op, types: eval(code))
+            schema = shapes.schema_of("my_swish")
+            shapes._RESOLVED["my_swish"] = shapes._guard_rule(schema, lambda op, types: eval(code))
             print(shapes.infer_types(op, lambda name: x))
         elif what == "work":
             work._RULES.pop("my_swish", None)
             work.work_rule("my_swish")(lambda op, types: eval(code))
             print(work.operations(op, {"X": (x,)}, {"Out": (x,)}))
         elif what == "gradient":
-            rule = gradient._guarded(lambda op, wanted: eval(code))
-            print(rule(op, gradient.Wanted()))
+            rule = gradient._guard_rule(lambda op, wanted: eval(code))
+            print(rule(op, gradient.WantedGradients()))
         else:
             made = kernel._KERNELS["my_swish"]._replace(make=lambda op: lambda X: eval(code))
             kernel._KERNELS["my_swish"] = made

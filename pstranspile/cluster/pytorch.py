@@ -16,7 +16,7 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job.file import load_job
 from pstranspile.frontends.loading import of_python
 from pstranspile.frontends.torch.training import Training
-from pstranspile.ir.expect import checked, expect_number, wrong_type
+from pstranspile.ir.expect import check_arguments, expect_number, wrong_type
 from pstranspile.runtime.kernels.programs.modules import HERE, no_source
 from pstranspile.runtime.run.files import read_arrays
 from pstranspile.runtime.run.step_feeds import RowSource
@@ -32,7 +32,7 @@ Fed: TypeAlias = "Loader | RowSource | Mapping[str, Any] | Iterable[Any] | str |
 """What trainers are fed: see `launch`."""
 
 
-@checked
+@check_arguments
 def launch(
     training: Training,
     loader: Fed,
@@ -120,7 +120,7 @@ def launch(
         "arithmetic": arithmetic,
         "table_folder": table_folder,
     }
-    feeds = _fed(training, loader, compiled, steps, {"batch": batch, "epochs": epochs, "shuffle": shuffle})
+    feeds = _feed_source(training, loader, compiled, steps, {"batch": batch, "epochs": epochs, "shuffle": shuffle})
     if local:
         given: dict[str, Any] = {name: value for name, value in of_processes.items() if value is not None}
         done = launch_processes(compiled, feeds, restarts=restarts or 0, **common, **given)
@@ -193,7 +193,7 @@ _OF_ROWS = ("batch", "epochs", "shuffle")
 """Options about rows, of which a step takes some."""
 
 
-def _fed(training: Training, loader: Any, job: Compiled, steps: int | None, rows: Mapping[str, Any]) -> Any:
+def _feed_source(training: Training, loader: Any, job: Compiled, steps: int | None, rows: Mapping[str, Any]) -> Any:
     """What the machines are fed. Raises DiagnosticError for what does not fit the program; ValueError, TypeError."""
     if isinstance(loader, str | os.PathLike):
         place = os.fspath(cast("str | os.PathLike[str]", loader))
@@ -203,7 +203,7 @@ def _fed(training: Training, loader: Any, job: Compiled, steps: int | None, rows
         _refuse_rows(rows, place)
         if of_python(place) is None:
             return read_arrays(place)
-        return _checked(training, LoaderRows(place, training.inputs, steps), job)
+        return _check_first_batch(training, LoaderRows(place, training.inputs, steps), job)
     if isinstance(loader, RowSource | Mapping):
         _refuse_rows(rows, f"a {type(cast('object', loader)).__name__}")
         return cast("Any", loader)
@@ -214,11 +214,11 @@ def _fed(training: Training, loader: Any, job: Compiled, steps: int | None, rows
         )
     if callable(loader) and not hasattr(loader, "__getitem__"):
         _refuse_rows(rows, "a function")
-        return _checked(training, LoaderRows(cast("Loader", loader), training.inputs, steps), job)
+        return _check_first_batch(training, LoaderRows(cast("Loader", loader), training.inputs, steps), job)
     if hasattr(loader, "__getitem__") or isinstance(loader, Iterable):
         _require_batch(rows, "a dataset")
         batches = DatasetBatches(loader, rows["batch"], rows["epochs"], rows["shuffle"])
-        return _checked(training, LoaderRows(batches, training.inputs, steps), job)
+        return _check_first_batch(training, LoaderRows(batches, training.inputs, steps), job)
     raise wrong_type("launch", "a function, a dataset, files of rows, or arrays", loader)
 
 
@@ -236,7 +236,7 @@ def _refuse_rows(rows: Mapping[str, Any], what: str) -> None:
         raise ValueError(f"{given} is about a dataset, or files of rows; {what} has its own batches")
 
 
-def _checked(training: Training, rows: LoaderRows, job: Compiled) -> LoaderRows:
+def _check_first_batch(training: Training, rows: LoaderRows, job: Compiled) -> LoaderRows:
     """The same rows, of which the first batch of the first trainer fits the graph. Raises DiagnosticError."""
     first = next(rows.batches(0, job.plan.trainers), None)
     if first is not None:

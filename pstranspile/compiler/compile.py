@@ -20,8 +20,8 @@ from pstranspile.compiler.modes import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.make import placed_parameters
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, raise_errors, weighed
-from pstranspile.ir.expect import checked, expect, expect_module, expect_number
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, adjust_severities, raise_errors
+from pstranspile.ir.expect import check_arguments, expect, expect_module, expect_number
 from pstranspile.ir.model import MAIN, Distribution, Module, Role, collector_paused
 from pstranspile.ir.passes import Observer, Steps
 from pstranspile.ops import facts_of, is_optimizer
@@ -44,12 +44,12 @@ class Distributions:
         self._variables = variables
 
     @cached_property
-    def fetched(self) -> tuple[DistributedVar, ...]:
+    def fetched_variables(self) -> tuple[DistributedVar, ...]:
         """The variables that trainers fetch: the parameters."""
         return tuple(placed_parameters(self.plan))
 
     @cached_property
-    def held(self) -> dict[str, list[DistributedVar]]:
+    def variables_by_server(self) -> dict[str, list[DistributedVar]]:
         """The variables on each server: parameters, and the state of their optimizers."""
         result: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in self.plan.pservers}
         for variable in self._variables():
@@ -62,7 +62,7 @@ class Distributions:
         """
         plan = self.plan
         if plan.pservers:
-            return self._of(plan.pservers[0], index == 0, self.fetched)
+            return self._of(plan.pservers[0], index == 0, self.fetched_variables)
         if plan.mode != "nccl2" or plan.collective is None:
             return None
         settings = plan.collective
@@ -77,7 +77,7 @@ class Distributions:
 
     def of_server(self, endpoint: str) -> Distribution:
         """The distribution for the main program of a server. As in Fluid, `is_chief` is true, as for trainer 0."""
-        return self._of(endpoint, True, self.held[endpoint])
+        return self._of(endpoint, True, self.variables_by_server[endpoint])
 
     def _of(self, endpoint: str, is_chief: bool, variables: Sequence[DistributedVar]) -> Distribution:
         return Distribution(
@@ -126,7 +126,7 @@ def _mistakes_told(module: Module) -> Generator[None]:
         raise DiagnosticError(findings) from None
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Compiled:
     """The result of a compile: the plan, and every machine's programs, made when first asked for.
@@ -162,23 +162,23 @@ class Compiled:
         return Distributions(self.plan, self.emitter.distributed_vars)  # not through self: that would be a cycle
 
     @cached_property
-    def _made(self) -> dict[str, Role]:
+    def _role_cache(self) -> dict[str, Role]:
         return {}
 
-    @checked
+    @check_arguments
     def trainer(self, index: int) -> Role:
         """The programs of trainer `index`. Raises IndexError if there is no such trainer."""
         expect_number(index, "trainer", "the number of a trainer")
         if not 0 <= index < self.plan.trainers:
             raise IndexError(f"there is no trainer {index}; the job has {self.plan.trainers}, numbered from 0")
         name = f"trainer_{index}"
-        if name in self._made:
-            return self._made[name]
+        if name in self._role_cache:
+            return self._role_cache[name]
         with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_trainer(index)
-            return self._made.setdefault(name, with_distribution(self.emitter.trainer(index), distribution))
+            return self._role_cache.setdefault(name, with_distribution(self.emitter.trainer(index), distribution))
 
-    @checked
+    @check_arguments
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`. Raises KeyError if the job has no such server."""
         expect(endpoint, str, "pserver", "the endpoint of a server")
@@ -187,19 +187,19 @@ class Compiled:
                 f"there is no server at {endpoint!r}; the servers are {', '.join(self.plan.pservers) or 'none'}"
             )
         name = f"pserver_{self.plan.pservers.index(endpoint)}"
-        if name in self._made:
-            return self._made[name]
+        if name in self._role_cache:
+            return self._role_cache[name]
         with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_server(endpoint)
-            return self._made.setdefault(name, with_distribution(self.emitter.pserver(endpoint), distribution))
+            return self._role_cache.setdefault(name, with_distribution(self.emitter.pserver(endpoint), distribution))
 
-    @checked
+    @check_arguments
     def with_roles(self, roles: Mapping[str, Role]) -> Compiled:
         """A copy with other programs for some machines, by role name. Raises TypeError for anything but Roles."""
         for name, role in roles.items():
             expect(role, Role, "with_roles", f"a Role for each name, such as {name!r}")
         other = replace(self, steps=self.steps)
-        other._made.update(roles)
+        other._role_cache.update(roles)
         return other
 
     def roles(self) -> dict[str, Role]:
@@ -209,7 +209,7 @@ class Compiled:
         return {role.name: role for role in roles}
 
 
-@checked
+@check_arguments
 def prepare(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:
@@ -227,11 +227,11 @@ def prepare(
     with collector_paused(), _mistakes_told(module):
         steps = Steps(on_pass)
         module, prepared = distribute(module, job, plan, steps)
-        warnings = tuple(weighed(prepared.warnings, allow=job.allow))
+        warnings = tuple(adjust_severities(prepared.warnings, allow=job.allow))
         return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job)
 
 
-@checked
+@check_arguments
 def compile(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:
@@ -288,7 +288,7 @@ def trial(
     refused = refused_by_compile(module)
     more = [d for d in refused if (d.code, d.message, d.location) not in known]
     refuses = any(finding.code not in allow for finding in refused)
-    return Trial(refuses, tuple(weighed((d._replace(severity=level) for d in more), allow=allow)))
+    return Trial(refuses, tuple(adjust_severities((d._replace(severity=level) for d in more), allow=allow)))
 
 
 def refused_by_compile(module: Module) -> tuple[Diagnostic, ...]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.diagnostics import in_one_line
-from pstranspile.ir.expect import checked, wrong_type
+from pstranspile.ir.expect import check_arguments, wrong_type
 from pstranspile.ir.model import MAIN, Attrs, Block, Distribution, FrozenMap, Module, Op, Program, Slots, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import statements
@@ -416,7 +416,12 @@ class Comparison:
                 self._block(name, index, a.blocks[index], b.blocks[index])
             else:
                 sign, block = ("-", a.blocks[index]) if index < len(a.blocks) else ("+", b.blocks[index])
-                texts = [_block_head(index, block), *map(var_line, _sorted(block)), *map(op_line, block.ops), "}"]
+                texts = [
+                    _block_head(index, block),
+                    *map(var_line, _sorted_variables(block)),
+                    *map(op_line, block.ops),
+                    "}",
+                ]
                 self._add(name, index, "block", [Line(sign, text) for text in texts])
 
     def _add(
@@ -429,7 +434,7 @@ class Comparison:
             heads = [Line("-", _block_head(index, a)), Line("+", _block_head(index, b))]
             self._add(program, index, "block", heads)
         at = len(self.differences)
-        first, second = _settled(a.ops), _settled(b.ops)
+        first, second = _sort_fake_inits(a.ops), _sort_fake_inits(b.ops)
         for change in self._hunks(first, second, self._partners(first, second)):
             self._add(program, index, "ops", *change)
         lines = self._variables(a, b)
@@ -488,16 +493,16 @@ class Comparison:
         """The position of the equal op in `b` for every op of `a`; -1 for none."""
         keys = self.keys
 
-        def same(first: Op, second: Op) -> bool:
-            return _alike(first, second) or keys.op(first) == keys.op(second)
+        def same_meaning(first: Op, second: Op) -> bool:
+            return _is_identical(first, second) or keys.op(first) == keys.op(second)
 
         count = min(len(a), len(b))
         start = 0
-        while start < count and same(a[start], b[start]):
+        while start < count and same_meaning(a[start], b[start]):
             start += 1
         end = 0
         while end < count - start and (
-            _alike(a[-1 - end], b[-1 - end]) or keys.op(a[-1 - end]) == keys.op(b[-1 - end])
+            _is_identical(a[-1 - end], b[-1 - end]) or keys.op(a[-1 - end]) == keys.op(b[-1 - end])
         ):
             end += 1
         numbers: dict[object, int] = {}
@@ -548,7 +553,7 @@ def _changes(partner: list[int], count: int) -> Iterator[tuple[int, int, int, in
             i, j = i + 1, j + 1
 
 
-def _alike(a: Op, b: Op) -> bool:
+def _is_identical(a: Op, b: Op) -> bool:
     """Whether two ops are equal without any normalisation, including the kinds of attributes: a quick test that settles
     most cases.
     """
@@ -561,7 +566,7 @@ def _alike(a: Op, b: Op) -> bool:
     return all(map(same_attr, a.attrs.values(), [b.attrs[name] for name in a.attrs]))
 
 
-def _settled(ops: tuple[Op, ...]) -> Sequence[Op]:
+def _sort_fake_inits(ops: tuple[Op, ...]) -> Sequence[Op]:
     """The ops, with consecutive `fake_init` ops sorted by their outputs."""
     at = [index for index, op in enumerate(ops) if op.type == "fake_init"]
     if len(at) < 2:
@@ -576,7 +581,7 @@ def _settled(ops: tuple[Op, ...]) -> Sequence[Op]:
     return settled
 
 
-def _sorted(block: Block) -> list[Var]:
+def _sorted_variables(block: Block) -> list[Var]:
     return sorted(block.vars.values(), key=lambda var: var.name)
 
 
@@ -641,7 +646,7 @@ def diff_folders(a: str | os.PathLike[str], b: str | os.PathLike[str], *, report
     return Differences(differences)
 
 
-@checked
+@check_arguments
 def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> Differences:
     """The differences of two programs, modules, files or output folders, in any of these forms.
 

@@ -126,7 +126,7 @@ def report_changed(
     """
     if "programs" not in plan:
         return
-    recorded = _recorded(plan, files)
+    recorded = _recorded_hashes(plan, files)
     if report is None:  # as in a process of `launch`, which has told it
         return
     from pstranspile.runtime.files.outputs import is_role
@@ -144,7 +144,7 @@ def report_changed(
         report(found)
 
 
-def _recorded(plan: Mapping[str, Any], files: Mapping[str, Sequence[Path]]) -> Mapping[str, str]:
+def _recorded_hashes(plan: Mapping[str, Any], files: Mapping[str, Sequence[Path]]) -> Mapping[str, str]:
     """The hash of each machine's programs in a plan. Raises DiagnosticError if the plan is damaged there."""
     held: object = plan["programs"]
     hashes = cast("dict[str, object]", held) if isinstance(held, dict) else {}

@@ -17,7 +17,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, erro
 from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import Module, Op, Origin, Program, Role
 from pstranspile.ir.passes import Steps
-from pstranspile.ops.offered import guarded, load, offers, package_of
+from pstranspile.ops.offered import call_foreign, load, offers, package_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -133,7 +133,7 @@ def _points() -> Mapping[str, tuple[EntryPoint, ...]]:
     return points
 
 
-def offered() -> Mapping[str, EntryPoint]:
+def installed_passes() -> Mapping[str, EntryPoint]:
     """The installed passes of third parties by name, in alphabetical order; of two with one name, the first by value.
 
     Raises DiagnosticError (`pass`) if the entry points of a package can't be read.
@@ -143,13 +143,13 @@ def offered() -> Mapping[str, EntryPoint]:
 
 def load_pass(name: str) -> SourcePass:
     """The pass called `name`. Raises DiagnosticError: `pass-unknown` if it is not offered, `pass` if not loadable."""
-    point = offered().get(name)
+    point = installed_passes().get(name)
     if point is None:
         if name in NAMES:
             message = f"{name} is a pass of the compiler itself, which always runs"
         else:
-            known = ", ".join(offered()) or "none is installed"
-            hint = did_you_mean(name, offered())
+            known = ", ".join(installed_passes()) or "none is installed"
+            hint = did_you_mean(name, installed_passes())
             message = f"no installed package offers the pass {name!r} (offered: {known}){hint}"
         raise DiagnosticError([error("pass-unknown", message)])
     same = _points()[name]
@@ -170,8 +170,8 @@ def run_passes(module: Module, names: Sequence[str]) -> Module:
     """
     for name in names:
         function = load_pass(name)
-        notes = (Note(f"it is of {package_of(offered()[name])}"),)
-        made = guarded(partial(function, module), f"the pass {name!r}", "failed", "pass", notes)
+        notes = (Note(f"it is of {package_of(installed_passes()[name])}"),)
+        made = call_foreign(partial(function, module), f"the pass {name!r}", "failed", "pass", notes)
         if not isinstance(made, Module):  # pyright: ignore[reportUnnecessaryIsInstance]
             message = f"the pass {name!r} gave {type(made).__name__}, not a Module"
             raise DiagnosticError([error("pass", message, notes=notes)])

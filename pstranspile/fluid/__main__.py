@@ -26,7 +26,7 @@ from pstranspile.fluid.framework import default_main_program, default_startup_pr
 from pstranspile.fluid.missing import module_here
 from pstranspile.fluid.running import watching as hooks
 from pstranspile.fluid.running.failures import STATUS as INTERRUPTED
-from pstranspile.fluid.running.failures import interrupted, rendered, traceback_of
+from pstranspile.fluid.running.failures import interrupt_message, render_diagnostics, traceback_of
 from pstranspile.fluid.running.large import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
@@ -87,7 +87,7 @@ def show(text: str) -> int:
     return 0
 
 
-def tell(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Writes a line to stderr; a reader that has gone is ignored, and does not change the exit status."""
     try:
         print(text, file=sys.stderr, flush=True)
@@ -147,7 +147,7 @@ OF_CLUSTER = ("--pservers", "--trainers", "--all")
 _FLAGS, _VALUES = ("--check", "--explain", "--compat", "--json", "--all"), ("--ir", "--pservers", "--trainers")
 
 
-def parsed(arguments: list[str]) -> Options | str:
+def parse_options(arguments: list[str]) -> Options | str:
     """The options of a command line, or a text that says what is wrong with it."""
     options, waiting = Options("", []), list(arguments)
     while waiting and waiting[0].startswith("-") and waiting[0] != "-m":
@@ -164,7 +164,7 @@ def parsed(arguments: list[str]) -> Options | str:
                 return f"{name} takes a value, and is given an empty one"
             if before and before != given:
                 told = f"{name} is given twice; {given[:60]} counts, not {before[:60]}"
-                tell(in_one_line(f"pstranspile fluid: warning: {told}"))
+                print_to_stderr(in_one_line(f"pstranspile fluid: warning: {told}"))
             options = options._replace(**{name[2:]: given})
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"
@@ -280,7 +280,7 @@ def assumed_cluster(pservers: str, trainers: int) -> dict[str, str]:
     }
 
 
-class Session:
+class ScriptRun:
     """Watches a script, and carries out the options."""
 
     def __init__(self, options: Options, command: str = "python -m pstranspile.fluid"):
@@ -310,7 +310,7 @@ class Session:
             if self.options.ir:
                 self._write(Path(self.options.ir))
 
-    def transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
+    def program_transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
         """Called when a program was compiled for a cluster. `turns` says which program each step runs, if it is not the
         main one.
         """
@@ -322,7 +322,7 @@ class Session:
         `--explain`.
         """
         if (self.options.check or self.options.explain) and hooks.trains(program):
-            self.transpiled(compile(program.live().module(), _job(self.options)))
+            self.program_transpiled(compile(program.live().module(), _job(self.options)))
 
     def _other_cluster(self, compiled: Compiled) -> str:
         """The options that contradict the cluster which the script itself names, as a message; "" if none does."""
@@ -417,25 +417,25 @@ def main(arguments: list[str], command: str = "python -m pstranspile.fluid") -> 
     `command` is the command that the user called, for messages.
     """
     try:
-        session = _prepared(arguments, command)
+        session = _prepare_session(arguments, command)
     except KeyboardInterrupt:
-        tell("interrupted before the script began")
+        print_to_stderr("interrupted before the script began")
         return INTERRUPTED
     return session if isinstance(session, int) else _run(session)
 
 
-def _prepared(arguments: list[str], command: str) -> Session | int:
+def _prepare_session(arguments: list[str], command: str) -> ScriptRun | int:
     """The session that runs the script of a command line, after preparing the script's environment; or an exit status
     if there is no script to run.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
         if arguments:
             return show(f"{usage(command)}\n")
-        tell(usage(command))
+        print_to_stderr(usage(command))
         return 2
-    options = parsed(arguments)
+    options = parse_options(arguments)
     if isinstance(options, str):
-        tell(f"{command}: {options}")
+        print_to_stderr(f"{command}: {options}")
         return 2
     if options.compat:
         from pstranspile.fluid.names_used import report
@@ -446,10 +446,10 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
     late = next((word for word in options.rest if word.partition("=")[0] in own), None)
     if late is not None:
         told = f"{late} comes after the script, so it is the script's own; options of this command stand before it"
-        tell(f"{command}: {told}")
+        print_to_stderr(f"{command}: {told}")
     listen()
     install_for_children()
-    session = Session(options, command)
+    session = ScriptRun(options, command)
     script = options.script
     sys.argv = [script, *options.rest]
     folder = os.getcwd() if options.module else str(Path(script).resolve().parent)
@@ -457,7 +457,7 @@ def _prepared(arguments: list[str], command: str) -> Session | int:
     return session
 
 
-def _run(session: Session) -> int:
+def _run(session: ScriptRun) -> int:
     """Runs the script of a session; returns the exit status."""
     options = session.options
     try:
@@ -477,19 +477,19 @@ def _run(session: Session) -> int:
                 return status
         raise
     except DiagnosticError as problem:
-        tell(rendered(problem))
+        print_to_stderr(render_diagnostics(problem))
         return 1
     except KeyboardInterrupt as stop:
         if sys.excepthook is not sys.__excepthook__:
             raise
-        tell(interrupted(stop))
+        print_to_stderr(interrupt_message(stop))
         return INTERRUPTED
     except Exception as problem:
         if isinstance(problem, BrokenPipeError) and is_unread():  # else a connection of the script itself has broken
             return unread()
         if sys.excepthook is not sys.__excepthook__:
             raise
-        tell(traceback_of(problem).removesuffix("\n"))
+        print_to_stderr(traceback_of(problem).removesuffix("\n"))
         return 1
     _tell_idle_server()
     return session.end()
@@ -505,7 +505,7 @@ def _line_of(stop: SystemExit, script: str) -> str:
 def _tell_idle_server() -> None:
     told = idle_server()
     if told:
-        tell(told)
+        print_to_stderr(told)
 
 
 if __name__ == "__main__":

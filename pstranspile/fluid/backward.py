@@ -12,7 +12,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends import autodiff
 from pstranspile.frontends.autodiff import backward
 from pstranspile.frontends.autodiff.backward import trained_block
-from pstranspile.ops.gradient import SUFFIX, differentiated, gradient_name
+from pstranspile.ops.gradient import SUFFIX, gradient_name, variable_of_gradient
 
 
 def _names(what: str, given: Any, kinds: tuple[type, ...] = (list, tuple)) -> list[str] | None:
@@ -83,7 +83,7 @@ def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
         program.current_block_idx = number
         for op in made:
             draft.ops.append(op)
-            whole = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
+            whole = {name: variable_of_gradient(name) for name in op.output_names if SUFFIX in name}
             context = {name: var for name, var in whole.items() if name == gradient_name(var)}  # not terms of sums
             for callback in callbacks:
                 callback(block, context)
@@ -123,19 +123,19 @@ def calc_gradient(targets: Any, inputs: Any, target_gradients: Any = None, no_gr
 
 
 def _variables(what: str, given: Any, kinds: tuple[str, ...] = ("Variable",)) -> list[Any]:
-    listed = _listed(given)
+    listed = _to_list(given)
     for item in listed:
         check_kind("gradients", what, item, kinds)
     return listed
 
 
-def _listed(given: Any) -> list[Any]:
+def _to_list(given: Any) -> list[Any]:
     if given is None:
         return []
     return list(given) if several(given) else [given]
 
 
-_as_list, _append_grad_suffix_, _strip_grad_suffix_ = _listed, gradient_name, differentiated
+_as_list, _append_grad_suffix_, _strip_grad_suffix_ = _to_list, gradient_name, variable_of_gradient
 
 
 def _get_stop_gradients_(program: Any) -> dict[int, set[str]]:  # pyright: ignore[reportUnusedFunction]

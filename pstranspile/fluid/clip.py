@@ -15,12 +15,12 @@ Pairs: TypeAlias = "list[tuple[Any, Any]]"
 """Pairs of a parameter and its gradient."""
 
 
-def _taken(pairs: Pairs) -> tuple[LiveDraft, list[ParamGrad]]:
+def _draft_and_pairs(pairs: Pairs) -> tuple[LiveDraft, list[ParamGrad]]:
     named = [ParamGrad(param.name, None if grad is None else grad.name) for param, grad in pairs]
     return pairs[0][0].block.program.live(), named
 
 
-def _given(before: Pairs, pairs: Iterable[ParamGrad]) -> Pairs:
+def _variable_pairs(before: Pairs, pairs: Iterable[ParamGrad]) -> Pairs:
     find = before[0][0].block.program.current_block()._var_recursive
     return [(find(pair.param), None if pair.grad is None else find(pair.grad)) for pair in pairs]
 
@@ -35,7 +35,7 @@ class GradientClipBase:
             raise TypeError("need_clip is a function of a parameter")
         self.need_clip = need_clip
 
-    def wanted(self, program: Any) -> core.NeedClip | None:
+    def need_clip_by_name(self, program: Any) -> core.NeedClip | None:
         """`need_clip` as a function of the names of the program's parameters, None for all."""
         need = self.need_clip
         return None if need is None else lambda name: bool(need(program.global_block().var(name)))
@@ -50,8 +50,8 @@ class GradientClipBase:
         """
         if not any(grad is not None for _, grad in params_grads):
             return list(params_grads)
-        draft, pairs = _taken(params_grads)
-        return _given(params_grads, core.clip_with_optimizer(draft, pairs, self.core(draft.program)))
+        draft, pairs = _draft_and_pairs(params_grads)
+        return _variable_pairs(params_grads, core.clip_with_optimizer(draft, pairs, self.core(draft.program)))
 
 
 class GradientClipByValue(GradientClipBase):
@@ -63,7 +63,7 @@ class GradientClipByValue(GradientClipBase):
 
     def core(self, program: Any) -> core.Clip:
         """The clip of elements in the form that optimizers of this package take."""
-        return core.ClipByValue(self.max, self.min, self.wanted(program))
+        return core.ClipByValue(self.max, self.min, self.need_clip_by_name(program))
 
     def __str__(self) -> str:
         return f"Clip gradients by value, min = {self.min:f}, max={self.max:f}"
@@ -78,7 +78,7 @@ class GradientClipByNorm(GradientClipBase):
 
     def core(self, program: Any) -> core.Clip:
         """The clip by norm in the form that optimizers of this package take."""
-        return core.ClipByNorm(self.clip_norm, self.wanted(program))
+        return core.ClipByNorm(self.clip_norm, self.need_clip_by_name(program))
 
     def __str__(self) -> str:
         return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
@@ -98,7 +98,7 @@ class GradientClipByGlobalNorm(GradientClipBase):
 
     def core(self, program: Any) -> core.Clip:
         """The clip by global norm in the form that optimizers of this package take."""
-        return core.ClipByGlobalNorm(self.clip_norm, self.wanted(program), self.group_name)
+        return core.ClipByGlobalNorm(self.clip_norm, self.need_clip_by_name(program), self.group_name)
 
     def __str__(self) -> str:
         return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"
@@ -158,8 +158,8 @@ def append_gradient_clip_ops(param_grads: Pairs) -> Pairs:
     """Appends the ops of clips that `set_gradient_clip` has set; returns the new pairs."""
     if not param_grads:
         return []
-    draft, pairs = _taken(param_grads)
-    return _given(param_grads, core.clip_as_set(draft, pairs))
+    draft, pairs = _draft_and_pairs(param_grads)
+    return _variable_pairs(param_grads, core.clip_as_set(draft, pairs))
 
 
 ClipByValue, ClipByNorm, ClipByGlobalNorm = GradientClipByValue, GradientClipByNorm, GradientClipByGlobalNorm

@@ -16,7 +16,7 @@ from typing import Any
 
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.job import Job
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.fluid.running.flags import LAUNCHER, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import did_you_mean, lasting
 
@@ -197,7 +197,9 @@ def communicator_settings(flags: Mapping[str, Any], job: Job | None) -> Settings
         return made
     fewest = f"{_PREFIX}min_send_grad_num_before_recv"
     if numbers.get(f"{_PREFIX}independent_recv_thread", 1) and changed.get(fewest, 1) != 1:
-        raise refused(f"{fewest} = {changed[fewest]}", "parameters are fetched whenever gradients were sent; leave it")
+        raise unsupported_error(
+            f"{fewest} = {changed[fewest]}", "parameters are fetched whenever gradients were sent; leave it"
+        )
     most, size, adds = (numbers.get(name, int(defaults[name])) for name in _FOLLOWED)
     return made._replace(max_merge_var_num=most, send_queue_size=size, merge_add=bool(adds))
 

@@ -15,7 +15,7 @@ from pstranspile.fluid.framework import cpu_places
 from pstranspile.fluid.graph.nodes import Graph
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.values import Numbers, several
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.diagnostics import did_you_mean
@@ -54,7 +54,7 @@ class Pass:
         """Sets a setting. Raises NotHere for one that the pass does not have."""
         known = _SETTINGS.get(self._name, "no settings")
         if name != known:
-            raise refused(f"{self._name}.{name}", f"it has {known}")
+            raise unsupported_error(f"{self._name}.{name}", f"it has {known}")
         self.settings[name] = value
 
 
@@ -77,7 +77,7 @@ class PassBuilder:
     def insert_pass(self, index: int, name: str) -> Pass:
         """Inserts a pass at an index. Raises NotHere for an unknown pass."""
         if name not in _SETTINGS:
-            raise refused(f"the pass {name}", "ops are run as the program has them")
+            raise unsupported_error(f"the pass {name}", "ops are run as the program has them")
         self._passes.insert(index, Pass(name))
         return self._passes[index]
 
@@ -106,11 +106,11 @@ class PassBuilder:
         if all(each.settings.get("num_repeats", 1) <= 1 for each in self._passes):
             return
         if program.readers:
-            raise refused(f"{_REPEATS} with a reader", "have the reader give larger batches")
+            raise unsupported_error(f"{_REPEATS} with a reader", "have the reader give larger batches")
         for block in program.drafts:
             for op in block.all_ops():
                 if op.type in _DIFFERENT or "random" in op.type:
-                    raise refused(f"{_REPEATS} with {op.type}", "feed larger batches")
+                    raise unsupported_error(f"{_REPEATS} with {op.type}", "feed larger batches")
 
 
 class _Settings:
@@ -212,7 +212,7 @@ class BuildStrategy(_Settings):
         return self.passes.ask(vars(self))
 
 
-def _begun(program: Program, factor: int) -> Program:
+def _scale_loss_gradient(program: Program, factor: int) -> Program:
     """A copy in which the op that begins the gradients writes `factor` times the gradient of the loss; with 0 the op is
     left out.
     """
@@ -288,13 +288,15 @@ class CompiledProgram:
         self.is_dry = bool(getattr(exec_strategy, "_dry_run", False))
         self._build_strategy = build_strategy or self._build_strategy
         if self._build_strategy is not None and self._build_strategy.is_fed_first_gradient:
-            self.inner_program = _begun(self.inner_program, 0)
+            self.inner_program = _scale_loss_gradient(self.inner_program, 0)
         self._places = None if places is None else [*places] if several(places) else [places]
         self.device_count = len(cpu_places() if self._places is None else self._places)
         if self.device_count > 1 and getattr(self._build_strategy, "gradient_scale_strategy", 0) == 1:
             if self.inner_program.machine is not None:
-                raise refused("GradientScaleStrategy.One in a cluster", "multiply the loss by the number of devices")
-            self.inner_program = _begun(self.inner_program, self.device_count)
+                raise unsupported_error(
+                    "GradientScaleStrategy.One in a cluster", "multiply the loss by the number of devices"
+                )
+            self.inner_program = _scale_loss_gradient(self.inner_program, self.device_count)
         return self
 
     def _compile(self, scope: Any, place: Any) -> CompiledProgram:

@@ -46,7 +46,7 @@ from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
 from pstranspile.ir.diagnostics import error
 from pstranspile.ir.types import OpRole as _Role
 from pstranspile.ops import all_schemas
-from pstranspile.ops.gradient import SUFFIX, Wanted, differentiated, gradient_rule
+from pstranspile.ops.gradient import SUFFIX, WantedGradients, gradient_rule, variable_of_gradient
 from pstranspile.runtime.kernels.kernel import kernel_of
 
 
@@ -126,9 +126,9 @@ def get_grad_op_desc(
     """
     frozen = op.frozen
     rule = gradient_rule(frozen.type)
-    made = () if rule is None else rule(frozen, Wanted(frozenset(no_grad_set)))
+    made = () if rule is None else rule(frozen, WantedGradients(frozenset(no_grad_set)))
     names = dict.fromkeys(name for each in made for name in (*each.input_names, *each.output_names) if SUFFIX in name)
-    return [GraphOperator(None, each).desc for each in made], {name: differentiated(name) for name in names}
+    return [GraphOperator(None, each).desc for each in made], {name: variable_of_gradient(name) for name in names}
 
 
 _ = Variable

@@ -110,7 +110,7 @@ def _reader_variable(loader: Any, program: Any, name: str) -> PyReaderVariable:
     return made
 
 
-def created(loader: Any, queue: str, name: str, at_start: bool = True) -> PyReaderVariable:
+def create_reader_variable(loader: Any, queue: str, name: str, at_start: bool = True) -> PyReaderVariable:
     """The reader of a loader as a variable of the main program.
 
     The start-up program creates the reader, or with `at_start` False the main program does so in every run.
@@ -151,7 +151,7 @@ def loader_ops(loader: Any, use_double_buffer: bool) -> None:
     if not loader.feeds:
         raise AssertionError("a loader of a program needs a feed_list")
     queue, key, ahead = names("lod_tensor_blocking_queue"), names("create_py_reader"), names("double_buffer")
-    reader = created(loader, queue, key, at_start=not loader.keeps_order)
+    reader = create_reader_variable(loader, queue, key, at_start=not loader.keeps_order)
     if use_double_buffer:
         reader = double_buffer(reader, name=ahead)
     DEFAULTS[0].live().program.current_block().append_op(

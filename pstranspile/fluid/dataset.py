@@ -18,7 +18,7 @@ from pstranspile.cluster.data.text_files import LONGEST
 from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.ir.warned import warn
 from pstranspile.runtime.values import fetched_text
 
@@ -43,7 +43,7 @@ class DatasetFactory:
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
         """A data set of the class with this name. Raises ValueError for an unknown class, NotHere for BoxPS's."""
         if datafeed_class == "BoxPSDataset":
-            raise refused(datafeed_class, "data sets are InMemoryDataset and QueueDataset")
+            raise unsupported_error(datafeed_class, "data sets are InMemoryDataset and QueueDataset")
         kinds = {cls.__name__: cls for cls in (QueueDataset, InMemoryDataset, FileInstantDataset)}
         if datafeed_class not in kinds:
             raise ValueError(f"a data set is a {' or an '.join(kinds)}, not a {datafeed_class}")
@@ -142,11 +142,11 @@ class DatasetBase:
 
     def set_rank_offset(self, rank_offset: str) -> None:
         """Raises NotHere, because samples are not merged into page views."""
-        raise refused("set_rank_offset", _ONE_BY_ONE)
+        raise unsupported_error("set_rank_offset", _ONE_BY_ONE)
 
     def set_pv_batch_size(self, pv_batch_size: int) -> None:
         """Raises NotHere, because samples are not merged into page views."""
-        raise refused("set_pv_batch_size", _ONE_BY_ONE)
+        raise unsupported_error("set_pv_batch_size", _ONE_BY_ONE)
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
         """Turns `slots_shuffle` on, by which a script measures how much a variable contributes."""
@@ -181,7 +181,7 @@ class DatasetBase:
         Words after the last variable are skipped, with a warning.
         """
         for file in self.filelist if files is None else files:
-            with self._opened(file) as source:
+            with self._open_file(file) as source:
                 command = subprocess.Popen(self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE)
                 assert command.stdout is not None
                 more = False
@@ -200,7 +200,7 @@ class DatasetBase:
                     raise RuntimeError(f"{self.pipe_command!r} has ended with status {command.returncode} for {file}")
 
     @contextmanager
-    def _opened(self, file: str) -> Generator[Any]:
+    def _open_file(self, file: str) -> Generator[Any]:
         """A file as a stream; for a compressed or remote file, the output of the command that prints it. Raises
         RuntimeError if the command fails.
         """
@@ -382,12 +382,12 @@ class InMemoryDataset(DatasetBase):
     def set_parse_logkey(self, parse_logkey: bool) -> None:
         """Sets whether lines begin with the key of a page view. Raises NotHere for True."""
         if parse_logkey:
-            raise refused("set_parse_logkey(True)", _ONE_BY_ONE)
+            raise unsupported_error("set_parse_logkey(True)", _ONE_BY_ONE)
 
     def set_enable_pv_merge(self, enable_pv_merge: bool) -> None:
         """Sets whether samples are merged into page views. Raises NotHere for True."""
         if enable_pv_merge:
-            raise refused("set_enable_pv_merge(True)", _ONE_BY_ONE)
+            raise unsupported_error("set_enable_pv_merge(True)", _ONE_BY_ONE)
 
     def set_merge_by_sid(self, merge_by_sid: bool) -> None:
         """Does nothing, because samples are not merged into page views."""
@@ -447,7 +447,7 @@ class InMemoryDataset(DatasetBase):
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
         """Shuffles the samples of a single trainer, and merges lines; raises NotHere for several trainers."""
         if fleet is not None and fleet.worker_num() > 1:
-            raise refused("global_shuffle", "deal the files to the trainers anew, and call local_shuffle")
+            raise unsupported_error("global_shuffle", "deal the files to the trainers anew, and call local_shuffle")
         self.local_shuffle()
         self.merge_by_lineid()
 

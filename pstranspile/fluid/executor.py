@@ -20,36 +20,36 @@ from pstranspile.fluid.running.devices import (
     Fed,
     Replicas,
     adds_up_rows,
-    apart,
     has_own_control,
     require_for_all,
     shares,
+    values_by_device,
 )
 from pstranspile.fluid.running.feeding import (
     Again,
     Alike,
     Facts,
     as_lodtensor,
+    convert_fetched_value,
+    declare_any_rows,
     facts_of,
     fed_names,
     fitting,
     form_of,
-    given,
     given_by_devices,
-    joined,
+    join_feeds,
     name_of,
+    normalize_feed,
     of_any_rows,
     of_other_rows,
-    together,
-    wanted,
-    widened,
+    split_fetch_list,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.running.large import require_rows_here
 from pstranspile.fluid.running.rates import set_rate
 from pstranspile.fluid.running.talking import Talker
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
-from pstranspile.fluid.running.watching import Monitor, profiled, tell_run, trains, watchers
+from pstranspile.fluid.running.watching import Monitor, profile_ops, tell_run, trains, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.warned import warn
@@ -178,12 +178,12 @@ class Executor:
         use_prune: bool,
     ) -> Any:
         if self._again is not None and not use_prune:
-            repeated = self._again.made(program, feed, fetch_list, scope)
+            repeated = self._again.repeat_run(program, feed, fetch_list, scope)
             if repeated is not None:
-                return [given(repeated[name], name, return_numpy) for name in self._again.names]
+                return [convert_fetched_value(repeated[name], name, return_numpy) for name in self._again.names]
         if getattr(program, "predictor", None) is not None:
             return program.predictor.run(feed)
-        names, updates = wanted(fetch_list)
+        names, updates = split_fetch_list(fetch_list)
         devices: int = getattr(program, "device_count", 1)
         chosen: Any = default_main_program() if program is None else program
         if use_prune or updates:
@@ -195,7 +195,7 @@ class Executor:
             chosen._compile(scope, self.place)  # pyright: ignore[reportPrivateUsage]
         if getattr(chosen, "is_dry", False):
             return []
-        fed = self._fed(plain, feed, devices)
+        fed = self._feed_with_readers(plain, feed, devices)
         if several(feed):
             devices = len(feed)
         made, of_devices = self._values(plain, fed, names, scope, devices)
@@ -204,7 +204,7 @@ class Executor:
         if alike and facts and program is plain and fetch_list.__class__ is list and alike.names == names:
             self._again = Again(plain, fetch_list, scope, alike, facts.drawn)
         if getattr(program, "device_count", 1) == 1:
-            return [given(made[name], name, return_numpy) for name in names]
+            return [convert_fetched_value(made[name], name, return_numpy) for name in names]
         parts = of_devices or {name: [made[name]] for name in names}
         return [given_by_devices(parts[name], name, return_numpy, return_merged) for name in names]
 
@@ -229,11 +229,11 @@ class Executor:
         ]
         return whole._prune_with_input(fed_names(feed), [*(fetch_list or []), *updates])  # pyright: ignore[reportPrivateUsage]
 
-    def _fed(self, program: Program, feed: Any, devices: int) -> Fed:
-        fed = joined(feed, devices)
+    def _feed_with_readers(self, program: Program, feed: Any, devices: int) -> Fed:
+        fed = normalize_feed(feed, devices)
         for reader in program.readers:
             if reader.started and not {name_of(name) for name in fed.values}.issuperset(reader.names):
-                more = together(reader.next(devices))
+                more = join_feeds(reader.next(devices))
                 fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
         if devices > 1 and trains(program):
             require_for_all(fed, devices, program.drafts[0].vars)
@@ -266,7 +266,7 @@ class Executor:
         if wide and not alone:
             key = id(frozen), wide
             if key not in self._wide:
-                self._wide[key] = frozen, widened(frozen, wide)
+                self._wide[key] = frozen, declare_any_rows(frozen, wide)
             frozen = self._wide[key][1]
         if program.machine is not None or facts.talks:
             frozen = declared_as_fed(frozen, values, self._as_fed, any_dims=True)
@@ -294,7 +294,9 @@ class Executor:
         parts = shares(values, rows, devices)
         of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn)
         made = run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers())
-        return made, {name: of_devices.get(name) or apart(made[name], played.find_var(name), parts) for name in names}
+        return made, {
+            name: of_devices.get(name) or values_by_device(made[name], played.find_var(name), parts) for name in names
+        }
 
     def train_from_dataset(
         self,
@@ -326,7 +328,7 @@ class Executor:
         options: Mapping[str, Any] = plain_program(program)._fleet_opt or {}  # pyright: ignore[reportPrivateUsage]
         for key in (key for key in options if key.startswith("dump_") and options[key]):
             warn_unused(f"_fleet_opt[{key!r}]", options[key], "nothing is written while a program trains; fetch it")
-        asked = self._asked(fetch_handler)
+        asked = self._var_dict_names(fetch_handler)
         block = plain_program(program).freeze().main_block
         made_here = {name for op in block.ops for name in op.output_names}
         told_of = [n for n in asked.values() if n in made_here and n in block.vars and not block.vars[n].persistable]
@@ -334,12 +336,12 @@ class Executor:
 
         def look() -> dict[Any, Any]:
             held = scope or global_scope()
-            return {key: np.array(last[n]) if n in last else _held(held, n) for key, n in asked.items()}
+            return {key: np.array(last[n]) if n in last else _array_in_scope(held, n) for key, n in asked.items()}
 
         monitored: Any = nullcontext()
         if fetch_handler is not None:
             monitored = Monitor(fetch_handler.handler, fetch_handler.period_secs, look)
-        with self._one_count_of_prints(), profiled() if debug else nullcontext(), monitored as monitor:
+        with self._one_count_of_prints(), profile_ops() if debug else nullcontext(), monitored as monitor:
             for number, fed in enumerate(dataset.feed_dicts()):
                 shown = names if names and (number + 1) % print_period == 0 else []
                 fetched = [*shown, *told_of]
@@ -371,7 +373,7 @@ class Executor:
         return self._prints.setdefault(key, (program, {}))[1]
 
     @staticmethod
-    def _asked(fetch_handler: Any) -> dict[Any, str]:
+    def _var_dict_names(fetch_handler: Any) -> dict[Any, str]:
         """The names of the variables in the `var_dict` of a handler, by the handler's own names for them."""
         asked: Any = getattr(fetch_handler, "var_dict", {})
         if not isinstance(asked, Mapping):
@@ -382,7 +384,7 @@ class Executor:
     infer_from_dataset = train_from_dataset
 
 
-def _held(scope: Scope, name: str) -> Any:
+def _array_in_scope(scope: Scope, name: str) -> Any:
     """The array that a variable has in a scope, or None."""
     known = scope.find_var(name)
     tensor = None if known is None else known.get_tensor()

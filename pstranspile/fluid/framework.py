@@ -68,7 +68,7 @@ class CPUPlace(Place):
 _TOLD: list[str] = []
 
 
-def _tell(name: str) -> None:
+def _report_missing_gpu(name: str) -> None:
     if not _TOLD:
         _TOLD.append(name)
         print(f"{name}: there is no GPU here, the CPU computes", file=sys.stderr)
@@ -79,7 +79,7 @@ class CUDAPlace(Place):
 
     def __init__(self, device_id: int = 0):
         super().__init__(device_id)
-        _tell(f"CUDAPlace({device_id})")
+        _report_missing_gpu(f"CUDAPlace({device_id})")
 
     def __repr__(self) -> str:
         return f"CUDAPlace({self.device_id})"
@@ -143,7 +143,7 @@ def name_scope(prefix: str | None = None) -> Generator[None]:
     """A context manager in which ops are made with a name scope."""
     if not prefix:
         raise ValueError("name_scope needs a name")
-    with SCOPES[0].inside(prefix):
+    with SCOPES[0].enter_scope(prefix):
         yield
 
 
@@ -262,9 +262,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def load_op_library(lib_filename: str) -> None:
     """Raises NotHere, because a user's own ops are added as Python kernels."""
-    from pstranspile.fluid.missing import refused
+    from pstranspile.fluid.missing import unsupported_error
 
-    raise refused("load_op_library", "ops of your own are declared in Python (docs/guides/write_a_pass.md)")
+    raise unsupported_error("load_op_library", "ops of your own are declared in Python (docs/guides/write_a_pass.md)")
 
 
 __getattr__ = names_of_fluid(__name__, globals())

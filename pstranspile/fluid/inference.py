@@ -15,7 +15,7 @@ from pstranspile.fluid.framework import CPUPlace, CUDAPlace
 from pstranspile.fluid.graph.values import Numbers
 from pstranspile.fluid.io import load_inference_model
 from pstranspile.fluid.lod_tensor import LoDTensor
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.scope import Scope
 
 # Tensors of Fluid's inference engine: the inputs and outputs of predictors.
@@ -169,10 +169,10 @@ class NativeConfig:
         """
         if self.use_gpu:
             CUDAPlace(self.device)
-        return located(self.model_dir, self.prog_file, self.param_file)
+        return model_location(self.model_dir, self.prog_file, self.param_file)
 
 
-def located(folder: str, program: str, parameters: str) -> tuple[str, str | None, str | None]:
+def model_location(folder: str, program: str, parameters: str) -> tuple[str, str | None, str | None]:
     """A model's folder and files; for two files without a folder, the folder of the program. Raises ValueError without
     any.
     """
@@ -327,19 +327,19 @@ class AnalysisConfig:
         """The folder, and the names in it of the files of the program and of all parameters; None for Fluid's default
         names.
         """
-        return located(self._dir, self._program, self._params)
+        return model_location(self._dir, self._program, self._params)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _REFUSED and name not in _WITHOUT_EFFECT:
             raise AttributeError(f"AnalysisConfig has no {name!r}", name=name, obj=self)
 
         def fail(*_: Any, **__: Any) -> NoReturn:
-            raise refused(f"AnalysisConfig.{name}", _REFUSED[name])
+            raise unsupported_error(f"AnalysisConfig.{name}", _REFUSED[name])
 
-        def tell(*args: Any, **__: Any) -> None:
+        def warn_without_effect(*args: Any, **__: Any) -> None:
             warn_unused(f"AnalysisConfig.{name}", args, _WITHOUT_EFFECT[name])
 
-        return fail if name in _REFUSED else tell
+        return fail if name in _REFUSED else warn_without_effect
 
 
 class PaddlePredictor:

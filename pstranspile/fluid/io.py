@@ -159,7 +159,7 @@ class _Arrays(pickle.Unpickler):
         raise pickle.UnpicklingError(f"the file wants {module}.{name}; files of parameters hold arrays only")
 
 
-def _unpickled(path: str) -> dict[str, Any]:
+def _load_pickle(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         return _Arrays(file, encoding="latin1").load()
 
@@ -173,9 +173,9 @@ def saved_state(model_path: str) -> dict[str, Any] | None:
     """The arrays that `fluid.save` wrote, by name; None if there is no file of it."""
     if not os.path.isfile(model_path + ".pdparams"):
         return None
-    state = _unpickled(model_path + ".pdparams")
+    state = _load_pickle(model_path + ".pdparams")
     if os.path.isfile(model_path + ".pdopt"):
-        state |= _unpickled(model_path + ".pdopt")
+        state |= _load_pickle(model_path + ".pdopt")
     return state
 
 
@@ -222,7 +222,7 @@ def is_belong_to_optimizer(var: Variable) -> bool:
     return is_persistable(var) and not isinstance(var, Parameter)
 
 
-def _chosen(program: Program, vars: Any, predicate: Chosen | None) -> list[str]:
+def _selected_names(program: Program, vars: Any, predicate: Chosen | None) -> list[str]:
     if vars is None:
         return [var.name for var in program.list_vars() if predicate is None or predicate(var)]
     return [var.name if isinstance(var, Variable) else str(var) for var in vars]
@@ -241,7 +241,7 @@ def save_vars(
     With neither a folder nor a file it returns the bytes of such a file.
     """
     program = plain_program(main_program)
-    names = _chosen(program, vars, predicate)
+    names = _selected_names(program, vars, predicate)
     if dirname is None and filename is None:
         with TemporaryDirectory() as folder:
             _write(program.freeze(), names, folder, "all")
@@ -304,7 +304,7 @@ def load_vars(
 ) -> None:
     """Reads variables that this package or Fluid wrote with `save_vars`."""
     program = plain_program(main_program)
-    names = list(dict.fromkeys(_chosen(program, vars, predicate)))
+    names = list(dict.fromkeys(_selected_names(program, vars, predicate)))
     _read(program.freeze(), names, dirname, filename)
 
 
@@ -541,7 +541,7 @@ def save_state(program: Any, model_path: str, protocol: int) -> None:
     program = plain_program(program)
     Path(model_path).parent.mkdir(parents=True, exist_ok=True)
     for ending, predicate in ((".pdparams", is_parameter), (".pdopt", is_belong_to_optimizer)):
-        names = dict.fromkeys(_chosen(program, None, predicate))
+        names = dict.fromkeys(_selected_names(program, None, predicate))
         tables = _whole_tables(program, names)
         arrays = {name: tables[name] if name in tables else _array(name) for name in names}
         write_pickled(model_path + ending, arrays, protocol)

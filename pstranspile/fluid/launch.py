@@ -14,7 +14,7 @@ from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.launch_ps import run_cluster
 from pstranspile.fluid.processes import (
     LauncherParser,
-    Wanted,
+    ProcessToStart,
     meeting,
     number_of_processes,
     run_script,
@@ -108,16 +108,16 @@ def launch(arguments: Sequence[str] | None = None) -> int:
             "--worker_num and --workers are for trainers beside servers: give --server_num or --servers, or "
             "--nproc_per_node for trainers alone"
         )
-    hosts = _listed(options.ips or options.cluster_node_ips)
+    hosts = _split_at_commas(options.ips or options.cluster_node_ips)
     if options.node_ip not in hosts:
         parser().error(f"--node_ip {options.node_ip} is none of --cluster_node_ips")
     install_for_children()
-    count = options.nproc_per_node or len(_listed(options.selected_gpus or options.gpus)) or 1
+    count = options.nproc_per_node or len(_split_at_commas(options.selected_gpus or options.gpus)) or 1
     endpoints = [f"{host}:{options.started_port + number}" for host in hosts for number in range(count)]
     first = hosts.index(options.node_ip) * count
     shared = meeting() if len(hosts) == 1 else {}
     trainers = [
-        Wanted(
+        ProcessToStart(
             f"trainer {first + number}",
             f"workerlog.{number}",
             False,
@@ -134,14 +134,14 @@ def launch(arguments: Sequence[str] | None = None) -> int:
     return run_script(script, trainers, options.log_dir)
 
 
-def _listed(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _with_servers(options: argparse.Namespace, script: Sequence[str]) -> int:
     """Starts a script with parameter servers; the options are those of the launcher of 2.x."""
     ports = [f"{options.node_ip}:{options.started_port + number}" for number in range(options.server_num)]
-    servers, workers = _listed(options.servers) or ports, _listed(options.workers)
+    servers, workers = _split_at_commas(options.servers) or ports, _split_at_commas(options.workers)
     hosts = sorted({text.rpartition(":")[0] for text in (*servers, *workers)})
     if len(hosts) > 1:
         parser().error(f"only processes of this host are started, not those of {', '.join(hosts)}")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.processes import (
     LauncherParser,
-    Wanted,
+    ProcessToStart,
     meeting,
     number_of_processes,
     run_script,
@@ -55,7 +55,7 @@ def run_cluster(endpoints: Sequence[str], worker_num: int, script: Sequence[str]
     install_for_children()
     shared = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints), "PADDLE_TRAINERS_NUM": str(worker_num), **meeting()}
     servers = [
-        Wanted(
+        ProcessToStart(
             f"server {number}",
             f"serverlog.{number}",
             True,
@@ -69,7 +69,7 @@ def run_cluster(endpoints: Sequence[str], worker_num: int, script: Sequence[str]
         for number, endpoint in enumerate(endpoints)
     ]
     trainers = [
-        Wanted(
+        ProcessToStart(
             f"trainer {number}",
             f"workerlog.{number}",
             False,

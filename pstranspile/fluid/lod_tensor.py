@@ -210,17 +210,17 @@ class LoDTensorArray(MutableSequence[Any]):
         return LoDTensor() if value is None else from_core(value)
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        self.values[place] = _kept(value)
+        self.values[place] = _initialized_value(value)
 
     def __delitem__(self, place: Any) -> None:
         del self.values[place]
 
     def insert(self, index: int, value: LoDTensor) -> None:
         """Inserts a tensor before an index."""
-        self.values.insert(index, _kept(value))
+        self.values.insert(index, _initialized_value(value))
 
 
-def _kept(value: LoDTensor) -> Any:
+def _initialized_value(value: LoDTensor) -> Any:
     return to_core(value) if value._is_initialized() else None  # pyright: ignore[reportPrivateUsage]
 
 

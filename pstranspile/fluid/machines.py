@@ -21,17 +21,17 @@ from pstranspile.cluster.machines.communicator import AsyncCommunicator
 from pstranspile.cluster.machines.script import find_exchanges
 from pstranspile.cluster.machines.server import Server, listening_op
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.process import ProcessPlace, play_server, play_trainer
 from pstranspile.cluster.net.server_checkpoints import VARIABLE
 from pstranspile.cluster.net.status import SERVING, StatusPipe
-from pstranspile.cluster.net.terms import TOKEN, Refused, Terms, token_of_environment
+from pstranspile.cluster.net.terms import TOKEN, PeerRefused, Terms, token_of_environment
 from pstranspile.cluster.net.tls import read_credentials, require_guarded
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.fluid.communicator import communicator_settings, is_launched, note_serving, trainers_ended
 from pstranspile.fluid.graph.program import TEST
 from pstranspile.fluid.net.system import FluidSystem
-from pstranspile.fluid.running.failures import end_as_interrupted, interrupted, naming_wait
+from pstranspile.fluid.running.failures import end_as_interrupted, interrupt_message, naming_wait
 from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
 from pstranspile.ir.diagnostics import DiagnosticError, error, lasting
 from pstranspile.ir.json_text import json_text
@@ -140,7 +140,7 @@ class Machine:
         plan = plan_json(self.compiled.plan, "", parameters)
         return sha256(json_text(plan).encode()).hexdigest()
 
-    def terms(self, **edited: Program) -> tuple[Terms, Place]:
+    def terms(self, **edited: Program) -> tuple[Terms, ProcessPlace]:
         """The terms that the processes agree on, and the place of this one. Raises DiagnosticError."""
         roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
         serving = {name: listening_op(role.main) for name, role in roles.items()}
@@ -154,7 +154,7 @@ class Machine:
         credentials = read_credentials(folder) if folder else None
         patience = _number("PSTRANSPILE_PATIENCE", 120.0)
         saves = os.environ.get(VARIABLE, "")
-        place = Place(
+        place = ProcessPlace(
             addresses,
             patience=patience,
             foreign=None if token or folder else FluidSystem(),
@@ -349,13 +349,13 @@ class TrainerMachine(Machine, TrainerListener):
                 self.run_besides(program)
             self._started_with = program
             return held_in(scope, program, fetch)
-        return self._step(self._paced(program), feed, fetch)
+        return self._step(self._next_program(program), feed, fetch)
 
     def set_pace(self, pace: Pace, between: Between) -> None:
         """Sets the pace at which steps exchange; `between` derives the program of the other steps."""
         self._pace = pace, between
 
-    def _paced(self, program: Program) -> Program:
+    def _next_program(self, program: Program) -> Program:
         """The program that the next step runs for the main program, according to the pace."""
         self._steps_run += 1
         if self._pace is None or self._pace[0].exchanges(self._steps_run):
@@ -408,7 +408,7 @@ class TrainerMachine(Machine, TrainerListener):
                 play_trainer(cluster, self.role.name, terms, place, FOREVER, report, lambda _trainer: None)
                 self._give({})
             except BaseException as problem:
-                self._give(RuntimeError(str(problem)) if isinstance(problem, Refused) else problem)
+                self._give(RuntimeError(str(problem)) if isinstance(problem, PeerRefused) else problem)
 
         self._thread = Thread(target=play, daemon=True)
         self._thread.start()
@@ -503,7 +503,7 @@ class TrainerMachine(Machine, TrainerListener):
             self.leave()
         except KeyboardInterrupt as stop:
             if not before:  # the runner has reported the interrupt
-                print(interrupted(stop), file=sys.stderr)
+                print(interrupt_message(stop), file=sys.stderr)
             end_as_interrupted()
         except RuntimeError as problem:  # other machines can't be reached
             if not self._interrupted:

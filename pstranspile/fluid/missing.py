@@ -83,7 +83,7 @@ class NotHere(NotImplementedError):
     """The error that this package does not have something of Fluid's interface."""
 
 
-def refused(name: str, instead: str) -> NotHere:
+def unsupported_error(name: str, instead: str) -> NotHere:
     """The error for a name of Fluid that is refused; `instead` says what to do."""
     return NotHere(f"{name} is not part of pstranspile.fluid: {instead}")
 
@@ -138,10 +138,10 @@ class Missing:
         object raises NotHere.
         """
 
-        def made(*_: Any, **__: Any) -> NoReturn:
+        def raise_not_here(*_: Any, **__: Any) -> NoReturn:
             self._fail()
 
-        return (type(self.__dict__["_name"].rpartition(".")[2], (), {"__new__": made}),)
+        return (type(self.__dict__["_name"].rpartition(".")[2], (), {"__new__": raise_not_here}),)
 
     def __repr__(self) -> str:
         return f"<{self.__dict__['_name']}, which is not part of pstranspile.fluid>"
@@ -224,7 +224,7 @@ class _PartFinder(MetaPathFinder, Loader):
 sys.meta_path.append(_PartFinder())
 
 
-def _taken(name: str, home: str) -> Any:
+def _find_imported_name(name: str, home: str) -> Any:
     """A name that Fluid imports from another module, from the corresponding module of this package; None if that lacks
     it.
     """
@@ -270,7 +270,7 @@ def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
             home = "layers"  # which has the layers of all modules, some of which lie in other ones here
         if home is None and short == "layers.nn" and name in _homes()["layers"]:
             home = "layers"  # Fluid 1.5 had recurrent layers, losses and those of sequences in this module
-        found = _taken(name, home) if home else None
+        found = _find_imported_name(name, home) if home else None
         if found is not None:
             return found
         if home is not None:

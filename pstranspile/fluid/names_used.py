@@ -145,7 +145,7 @@ class _Module:
         """The scopes of functions, classes and comprehensions, by syntax node, once a visitor has reached them."""
 
 
-class _Reader:
+class _ScriptReader:
     """Reads a script and the modules in its own folder."""
 
     def __init__(self, script: Path):
@@ -178,7 +178,7 @@ class _Reader:
             made = self.modules[path] = _Module(path, shown, tree)
             for _ in range(2):  # names may be used above the line that gives them a meaning
                 _Binder(self, made).visit(tree)
-            _Uses(self, made).visit(tree)
+            _NameCollector(self, made).visit(tree)
         return self.modules[path]
 
     def own(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
@@ -258,11 +258,11 @@ def _is_exported(module: str, name: str) -> bool:
 class _Visitor(ast.NodeVisitor):
     """Visits a module scope by scope; repeated visits use the same `_Scope` for each."""
 
-    def __init__(self, reader: _Reader, module: _Module):
+    def __init__(self, reader: _ScriptReader, module: _Module):
         self.reader, self.module = reader, module
         self.scope = module.scope
 
-    def _within(self, node: ast.AST, parts: Sequence[ast.AST], *, is_class: bool = False) -> None:
+    def _visit_scope(self, node: ast.AST, parts: Sequence[ast.AST], *, is_class: bool = False) -> None:
         outer = self.scope
         self.scope = self.module.scopes.setdefault(node, _Scope(outer, is_class))
         for part in parts:
@@ -274,30 +274,30 @@ class _Visitor(ast.NodeVisitor):
         around = [*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
         for part in around:
             self.visit(part)
-        self._named(node.name)
-        self._within(node, [node.args, *node.body])
+        self._note_definition(node.name)
+        self._visit_scope(node, [node.args, *node.body])
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         """Visits a function without a name."""
-        self._within(node, [node.args, node.body])
+        self._visit_scope(node, [node.args, node.body])
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         """Visits a class. Its decorators and bases belong to the scope around it."""
         for part in (*node.decorator_list, *node.bases, *node.keywords):
             self.visit(part)
-        self._named(node.name)
-        self._within(node, node.body, is_class=True)
+        self._note_definition(node.name)
+        self._visit_scope(node, node.body, is_class=True)
 
-    def _named(self, name: str) -> None:
+    def _note_definition(self, name: str) -> None:
         """Called with the name of a function or a class that the script defines."""
 
 
 class _Binder(_Visitor):
     """Collects the meanings of the names in a module."""
 
-    def _named(self, name: str) -> None:
+    def _note_definition(self, name: str) -> None:
         self.scope.bind(name, _NOTHING)
 
     def visit_arg(self, node: ast.arg) -> None:
@@ -383,7 +383,7 @@ class _Binder(_Visitor):
     visit_AsyncFor = visit_For
 
 
-class _Uses(_Visitor):
+class _NameCollector(_Visitor):
     """Collects the positions at which names of Paddle are used."""
 
     def _note(self, dotted: str, node: ast.AST) -> None:
@@ -436,14 +436,14 @@ class _Uses(_Visitor):
         meant = self.reader.meaning(self.scope, node)
         if meant.dotted and not meant.instance:
             self._note(meant.dotted, node)
-        called, method = self._called(node.func)
+        called, method = self._callee(node.func)
         for keyword in node.keywords:
             if called and keyword.arg is not None:
                 place = Use(self.module.shown, keyword.lineno, keyword.col_offset + 1)
                 self.reader.keywords.setdefault((called, method, keyword.arg), []).append(place)
         self.generic_visit(node)
 
-    def _called(self, function: ast.expr) -> tuple[str, str]:
+    def _callee(self, function: ast.expr) -> tuple[str, str]:
         """What a call calls: a name of Paddle and "", or the class of an object and its method; two empty texts for
         other calls.
         """
@@ -623,7 +623,7 @@ class _Order:
     line, into the functions and modules of its own.
     """
 
-    def __init__(self, reader: _Reader):
+    def __init__(self, reader: _ScriptReader):
         self.reader = reader
         self.events: list[_Event] = []
         self._within: list[ast.AST] = []
@@ -639,10 +639,10 @@ class _Order:
         for event in self.events:
             if event.dotted == _STATIC:
                 static.append(event)
-                sure = _joined(sure, event.branch)
+                sure = _with_branch(sure, event.branch)
             elif not any(event.branch[: len(branch)] == branch for branch in sure):
                 called = next((each for each in [*static, *self.events] if each.dotted == _STATIC), None)
-                return None if called is None else _told(called, event, in_branch=bool(static))
+                return None if called is None else _late_static_message(called, event, in_branch=bool(static))
         return None
 
     def _visit_all(self, nodes: Sequence[ast.AST], module: _Module, scope: _Scope, branch: _Branch) -> None:
@@ -706,8 +706,8 @@ class _Order:
         self._within.pop()
 
 
-def _joined(sure: set[_Branch], branch: _Branch) -> set[_Branch]:
-    """Branches with one more: where both arms of a statement are among them, what is around it is."""
+def _with_branch(sure: set[_Branch], branch: _Branch) -> set[_Branch]:
+    """The branches with one more; where both arms of a statement are among them, the branch around it is added too."""
     sure = {*sure, branch}
     while branch and (*branch[:-1], (branch[-1][0], 1 - branch[-1][1])) in sure:
         branch = branch[:-1]
@@ -715,8 +715,8 @@ def _joined(sure: set[_Branch], branch: _Branch) -> set[_Branch]:
     return sure
 
 
-def _told(static: _Event, built: _Event, *, in_branch: bool) -> tuple[str, tuple[Use, ...]]:
-    """What to say of a call of `enable_static` that does not surely come before a call that builds."""
+def _late_static_message(static: _Event, built: _Event, *, in_branch: bool) -> tuple[str, tuple[Use, ...]]:
+    """The problem of a call of `enable_static` that may come after a call that builds, and where the former is."""
     line = f"{built.use.line}" if built.use.file == static.use.file else f"{built.use.file}:{built.use.line}"
     what = "it is called in a branch, which may not be taken" if in_branch else "it is called too late"
     return f"{what}: line {line} builds with {built.dotted}, which is refused before", (static.use,)
@@ -725,12 +725,12 @@ def _told(static: _Event, built: _Event, *, in_branch: bool) -> tuple[str, tuple
 _STATIC = "paddle.enable_static"
 
 
-def used(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
+def find_used_names(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
     """The names of Paddle that a script uses, sorted by name; its files that are not valid Python, each with the error;
     and all files that were read.
     """
     install()
-    reader = _Reader(Path(script))
+    reader = _ScriptReader(Path(script))
     reader.module(Path(script))
     found: list[Found] = []
     for dotted, uses in reader.uses.items():
@@ -799,7 +799,7 @@ def _refused_argument(dotted: str, method: str, argument: str) -> str:
     return f"there is no such argument{did_you_mean(argument, named)}"
 
 
-def _guarded(held: type | None) -> Any:
+def _validating_instance(held: type | None) -> Any:
     """An object of a class that checks the values of its attributes; None for other classes."""
     if held is None or held.__setattr__ is object.__setattr__ or inspect.signature(held).parameters:
         return None
@@ -808,7 +808,7 @@ def _guarded(held: type | None) -> Any:
 
 def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
     """The reason why an attribute of an object refuses a value; "" if it accepts it, or the value is not known."""
-    made = _guarded(_class_of(dotted))
+    made = _validating_instance(_class_of(dotted))
     if made is None:
         return ""
     try:
@@ -826,7 +826,7 @@ def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
 def _of_made(dotted: str, part: str) -> tuple[str, str]:
     """Whether the result of calling a name has an attribute, as far as can be known, and a note about it."""
     held = _class_of(dotted)
-    if held is None or hasattr(_guarded(held), part):
+    if held is None or hasattr(_validating_instance(held), part):
         return SUPPORTED, ""
     return _of_class(held, part)
 
@@ -837,7 +837,7 @@ def _places(uses: Sequence[Use]) -> tuple[Use, ...]:
 
 def report(script: str, *, as_json: bool) -> tuple[str, int]:
     """The report on a script, and the exit status: 1 if a name is missing or a file can't be read, otherwise 0."""
-    found, unread, files = used(script)
+    found, unread, files = find_used_names(script)
     status = 1 if unread or any(one.status == MISSING for one in found) else 0
     if as_json:
         names = [
@@ -860,14 +860,14 @@ def _lines(script: str, found: Sequence[Found], unread: Sequence[tuple[Use, str]
     for status in (MISSING, DIFFERS):
         for one in by_status[status]:
             first, *others = one.uses
-            more = f" (also at {_listed(others, first.file)})" if others else ""
+            more = f" (also at {_positions_text(others, first.file)})" if others else ""
             note = f": {one.note}" if one.note else ""
             yield f"{first.file}:{first.line}:{first.column}: {status}: {one.name}{note}{more}"
     for one in by_status[SUPPORTED]:
-        yield f"supported: {one.name} ({_listed(one.uses, '')})"
+        yield f"supported: {one.name} ({_positions_text(one.uses, '')})"
 
 
-def _listed(uses: Sequence[Use], file: str) -> str:
+def _positions_text(uses: Sequence[Use], file: str) -> str:
     """Positions as text: `net.py:3, 5, train.py:7`."""
     texts: list[str] = []
     for use in uses:

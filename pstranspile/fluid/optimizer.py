@@ -14,7 +14,7 @@ from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_c
 from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
+from pstranspile.fluid.missing import NotHere, names_of_fluid, unsupported_error
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
 from pstranspile.fluid.running.large import make_states_large, require_rows_alone
 from pstranspile.fluid.running.rates import LRScheduler
@@ -314,11 +314,11 @@ class LambOptimizer(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
         without = self.settings.get("exclude")
         block = program.global_block()
 
-        def excluded(name: str) -> bool:
+        def is_excluded(name: str) -> bool:
             return bool(without is not None and without(block.var(name)))
 
         assert isinstance(made, autodiff.Lamb)
-        return replace(made, exclude=excluded if without is not None else None)
+        return replace(made, exclude=is_excluded if without is not None else None)
 
 
 Lamb = LambOptimizer
@@ -385,14 +385,14 @@ class DGCMomentumOptimizer:
     """Fluid's deep gradient compression, which needs GPUs; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
-        raise refused("optimizer.DGCMomentumOptimizer", "it compresses gradients between GPUs; take Momentum")
+        raise unsupported_error("optimizer.DGCMomentumOptimizer", "it compresses gradients between GPUs; take Momentum")
 
 
 class PipelineOptimizer:
     """Fluid's pipelines of devices; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
-        raise refused("optimizer.PipelineOptimizer", "a program runs on one device; take its inner optimizer")
+        raise unsupported_error("optimizer.PipelineOptimizer", "a program runs on one device; take its inner optimizer")
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.values import several
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.frontends.layers import parameters as core
 from pstranspile.frontends.layers.draft import Draft
 
@@ -24,7 +24,9 @@ class ParamAttr:
         need_clip: bool = True,
     ):
         if not need_clip:
-            raise refused("ParamAttr(need_clip=False)", "clip the gradients of a loss over the other parameters alone")
+            raise unsupported_error(
+                "ParamAttr(need_clip=False)", "clip the gradients of a loss over the other parameters alone"
+            )
         self.name = name
         self.initializer = initializer
         self.learning_rate = learning_rate

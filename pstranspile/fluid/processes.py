@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.running.flags import LAUNCHER, MEETING, TRAINERS_ENDED
-from pstranspile.ir.diagnostics import counted, did_you_mean
+from pstranspile.ir.diagnostics import did_you_mean, quantity
 from pstranspile.ir.patterns import Pattern
 
 GRACE = 10.0
@@ -49,7 +49,7 @@ _PIECE = 1 << 16
 _LOGS = Pattern(r"(worker|server)log\.[0-9]+")
 
 
-class Wanted(NamedTuple):
+class ProcessToStart(NamedTuple):
     """A process to start: its name for people (`trainer 0`), the name of its log, whether it is a server, and the
     variables of its environment.
     """
@@ -148,7 +148,7 @@ def _show(stream: Any, data: bytes) -> None:
 class _Process:
     """A started process, and its exit status."""
 
-    def __init__(self, wanted: Wanted, command: Sequence[str], log: IO[bytes] | None):
+    def __init__(self, wanted: ProcessToStart, command: Sequence[str], log: IO[bytes] | None):
         self.wanted = wanted
         self.status: int | None = None
         """The exit status of the process, below 0 for a signal; None while it runs."""
@@ -168,7 +168,7 @@ class _Process:
         self.out = _Output(self.process.stdout, sys.stdout, wanted.name, log)
         self.errors = _Output(self.process.stderr, sys.stderr, wanted.name, log)
 
-    def tell(self, what: bytes) -> None:
+    def write_to_pipe(self, what: bytes) -> None:
         """Writes bytes to the pipe on which the process listens."""
         with contextlib.suppress(OSError):
             os.write(self._tells, what)
@@ -239,7 +239,7 @@ class _Launch:
         with contextlib.suppress(OSError):
             self._waking.send(b"\0")
 
-    def _told(self, number: int, _frame: object) -> None:
+    def _handle_signal(self, number: int, _frame: object) -> None:
         self._signals.append(number)
         self._wake()
 
@@ -251,7 +251,7 @@ class _Launch:
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
             numbers.append(signal.SIGHUP)
         here = current_thread() is main_thread()
-        before = {number: signal.signal(number, self._told) for number in numbers} if here else {}
+        before = {number: signal.signal(number, self._handle_signal) for number in numbers} if here else {}
         try:
             return self._run()
         finally:
@@ -272,7 +272,7 @@ class _Launch:
             return 0
         if failed:
             first = failed[0]
-            _say(f"{first.wanted.name} has ended {first.how()}", *_indented(first))
+            _say(f"{first.wanted.name} has ended {first.how()}", *_last_output_lines(first))
             self._settle(failed)
         else:
             how = _name(self._signals[0])
@@ -318,7 +318,7 @@ class _Launch:
         if not process.wanted.is_server and all(one.wanted.is_server for one in self._running()):
             for server in self._running():
                 server.told = True
-                server.tell(TRAINERS_ENDED)
+                server.write_to_pipe(TRAINERS_ENDED)
 
     def _settle(self, failed: list[_Process]) -> None:
         """Waits for other processes that fail at the same time, mostly because of the first failure,
@@ -369,7 +369,7 @@ def _say(*lines: str) -> None:
         sys.stderr.flush()
 
 
-def _indented(process: _Process) -> list[str]:
+def _last_output_lines(process: _Process) -> list[str]:
     lines = process.last_lines() or ["(it has written nothing)"]
     if process.status == -signal.SIGKILL:
         lines.append("(where nobody has sent SIGKILL, the system does when memory runs short)")
@@ -377,7 +377,7 @@ def _indented(process: _Process) -> list[str]:
 
 
 def run_script(
-    script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | None, listening: Sequence[str] = ()
+    script: Sequence[str], wanted: Sequence[ProcessToStart], log_dir: str | None, listening: Sequence[str] = ()
 ) -> int:
     """Runs a script as several processes until all have ended; returns the exit status of the first one that fails, or
     0.
@@ -401,9 +401,9 @@ def run_script(
                 return 2
             if earlier is not None:
                 _say(f"the logs of the launch before are in {earlier} now")
-        _say(f"{_counted(wanted)}, logs in {log_dir}" if log_dir else _counted(wanted))
+        _say(f"{_process_counts_text(wanted)}, logs in {log_dir}" if log_dir else _process_counts_text(wanted))
         try:
-            started = _started(script, wanted, log_dir)
+            started = _start_processes(script, wanted, log_dir)
         except OSError as problem:
             _say(f"error: not all processes can be started: {problem.strerror or problem}")
             return 1
@@ -421,7 +421,7 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _started(script: Sequence[str], wanted: Sequence[Wanted], log_dir: str | None) -> list[_Process]:
+def _start_processes(script: Sequence[str], wanted: Sequence[ProcessToStart], log_dir: str | None) -> list[_Process]:
     """Starts the processes. Raises OSError, after ending those that were started."""
     path = script[0] if not script[0].startswith("-") else f"./{script[0]}"
     command = [sys.executable, "-u", "-m", "pstranspile.fluid", path, *script[1:]]
@@ -488,11 +488,11 @@ def problem_of_addresses(endpoints: Sequence[str]) -> str:
     return ""
 
 
-def _counted(wanted: Sequence[Wanted]) -> str:
+def _process_counts_text(wanted: Sequence[ProcessToStart]) -> str:
     """The numbers of processes as text: `2 servers and 1 trainer`."""
     servers = sum(one.is_server for one in wanted)
     counts = {"server": servers, "trainer": len(wanted) - servers}
-    return " and ".join(counted(count, what) for what, count in counts.items() if count)
+    return " and ".join(quantity(count, what) for what, count in counts.items() if count)
 
 
 def meeting() -> dict[str, str]:

@@ -184,12 +184,12 @@ class GeneratorLoader(DataLoaderBase):
             raise ValueError("a reader needs a generator: call set_batch_generator, or one of its like, first")
         try:
             for batch in self._batches():
-                yield self._fed(batch)
+                yield self._batch_feed(batch)
         except Exception as problem:
             message = f"the reader of {', '.join(self.names)} has failed: {type(problem).__name__}: {problem}"
             raise DiagnosticError([error("data-source", message)]) from problem
 
-    def _fed(self, batch: Any) -> dict[str, Any]:
+    def _batch_feed(self, batch: Any) -> dict[str, Any]:
         if isinstance(batch, dict):
             return batch  # pyright: ignore[reportUnknownVariableType]
         items: list[Any] = [*batch] if several(batch) else [batch]
@@ -272,7 +272,7 @@ class GeneratorLoader(DataLoaderBase):
     def _source(self) -> Iterator[dict[str, Any]]:
         if self._running is not None:
             return self._running
-        return map(self._fed, iter(self.queue.pop, None))
+        return map(self._batch_feed, iter(self.queue.pop, None))
 
 
 def at_places(feeds: list[dict[str, Any]], places: Sequence[Any]) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ class SelectedRowsView:
     def __init__(self, scope: CoreScope, name: str):
         self._scope, self._name = scope, name
 
-    def held(self) -> CoreSelectedRows:
+    def as_selected_rows(self) -> CoreSelectedRows:
         """The value; if it is something else, sparse rows without any row."""
         value = self._scope.get(self._name)
         if isinstance(value, CoreSelectedRows):
@@ -79,39 +79,39 @@ class SelectedRowsView:
 
     def rows(self) -> list[int]:
         """The indices of the rows."""
-        return list(map(int, self.held().rows))
+        return list(map(int, self.as_selected_rows().rows))
 
     def set_rows(self, rows: Sequence[int]) -> None:
         """Sets the indices of the rows."""
-        self._scope.put(self._name, self.held()._replace(rows=np.asarray(rows, "int64")))
+        self._scope.put(self._name, self.as_selected_rows()._replace(rows=np.asarray(rows, "int64")))
 
     def sync_index(self) -> None:
         """Does nothing, because rows are looked up by their indices directly."""
 
     def numel(self) -> int:
         """The number of elements of the rows."""
-        return int(self.held().value.size)
+        return int(self.as_selected_rows().value.size)
 
     def height(self) -> int:
         """The number of rows of the whole matrix."""
-        return int(self.held().height)
+        return int(self.as_selected_rows().height)
 
     def set_height(self, height: int) -> None:
         """Sets the number of rows of the whole matrix."""
-        self._scope.put(self._name, self.held()._replace(height=int(height)))
+        self._scope.put(self._name, self.as_selected_rows()._replace(height=int(height)))
 
     def get_tensor(self) -> Any:
         """The elements of the rows, as a tensor."""
-        return _Rows(self)
+        return _RowsTensor(self)
 
     def set_value(self, value: Any) -> None:
         """Sets the elements of the rows."""
-        self._scope.put(self._name, self.held()._replace(value=np.array(value)))
+        self._scope.put(self._name, self.as_selected_rows()._replace(value=np.array(value)))
 
     @property
     def value(self) -> Any:
         """The elements of the rows, as an array."""
-        return self.held().value
+        return self.as_selected_rows().value
 
 
 def _dims(value: CoreSelectedRows) -> list[int]:
@@ -127,7 +127,7 @@ class SelectedRows(SelectedRowsView):
         self.set_height(height)
 
 
-class _Rows(LoDTensor):
+class _RowsTensor(LoDTensor):
     """The elements of sparse rows, as a tensor."""
 
     def __init__(self, view: SelectedRowsView):
@@ -141,7 +141,7 @@ class _Rows(LoDTensor):
 
     def _get_dims(self) -> list[int]:
         """The dims of the elements; if there are no rows, those of the whole matrix."""
-        return _dims(self._view.held())
+        return _dims(self._view.as_selected_rows())
 
     def set(self, data: Any, place: Any = None) -> None:
         """Sets the elements of the rows."""

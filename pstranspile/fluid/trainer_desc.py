@@ -153,16 +153,16 @@ class TrainerDesc:
         config.need_copy = config_dict.get("need_copy", False)
         config.batch_num = config_dict.get("batch_num", 100)
         for kind in ("sparse_tables", "dense_tables", "var_list"):
-            ends = {end: _listed(config_dict.get(f"{end}_{kind}", [])) for end in ("src", "dest")}
+            ends = {end: _as_list(config_dict.get(f"{end}_{kind}", [])) for end in ("src", "dest")}
             if len(ends["src"]) != len(ends["dest"]):
                 counts = f"{len(ends['src'])} vs {len(ends['dest'])}"
                 raise ValueError(f"len(src_{kind}) != len(dest_{kind}), {counts}")
             for end, items in ends.items():
                 getattr(config, f"{end}_{kind}").extend(items)
         for key, values in config_dict.get("dependency_map", {}).items():
-            if len(_listed(values)) != 1:
+            if len(_as_list(values)) != 1:
                 raise ValueError(f"dependency len {len(values)} != 1")
-            config.table_denpendency_map.add(key=key, values=_listed(values))
+            config.table_denpendency_map.add(key=key, values=_as_list(values))
         config.dense_pull_after_copy = config_dict.get("dense_pull_after_copy", True)
         config.enable_dependency = config_dict.get("enable_dependency", False)
         config.sparse_copy_by_feasign = config_dict.get("sparse_copy_by_feasign", True)
@@ -177,21 +177,21 @@ class TrainerDesc:
         return text_format.MessageToString(self.proto_desc)
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
 
 
 def _setter(field: str) -> Callable[[TrainerDesc, Any], None]:
     """A method that sets a field of the message; values of a repeated field are added."""
 
-    def put(self: TrainerDesc, value: Any) -> None:
+    def set_field(self: TrainerDesc, value: Any) -> None:
         held = getattr(self.proto_desc, field)
         if hasattr(held, "extend"):
             held.extend(value)
         else:
             setattr(self.proto_desc, field, value)
 
-    return put
+    return set_field
 
 
 for _field in (

@@ -21,7 +21,7 @@ from pstranspile.frontends.meta import (
 )
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import checked, expect, expect_module, path_of
+from pstranspile.ir.expect import check_arguments, expect, expect_module, path_of
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Program
 from pstranspile.ir.reading import PROGRAM, kind_of, misspelt, open_regular, read_named, read_stream
@@ -41,7 +41,7 @@ _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # protobuf fields 1, 3 and
 _SNIFFED_BYTES = 4096
 
 
-@checked
+@check_arguments
 def load(
     path: str | os.PathLike[str],
     startup: str | os.PathLike[str] | None = None,
@@ -66,7 +66,7 @@ def load(
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
 
-@checked
+@check_arguments
 def loads(text: str) -> Module:
     """The module in the text of a program. Raises DiagnosticError."""
     expect(text, str, "loads", "text")
@@ -95,7 +95,7 @@ def load_bytes(
     settings = Meta()
     if meta is not None:
         meta_file = path_of(meta, "load")
-        settings = parse_meta(decoded(read_bytes(meta_file), meta_file), meta_file)
+        settings = parse_meta(decode_text(read_bytes(meta_file), meta_file), meta_file)
     if unordered and not settings.in_order and not call_stacks:
         module = with_sorted_declarations(module, unordered)
     module, unknown = apply_meta(module, settings)
@@ -214,7 +214,7 @@ def _read_module(
         from pstranspile.ops.textual import parse
 
         try:
-            return parse(decoded(data, file), file), False
+            return parse(decode_text(data, file), file), False
         except DiagnosticError:
             require_program(data, file)
             raise
@@ -248,7 +248,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """The byte order marks with which texts in UTF-16 begin."""
 
 
-def decoded(data: bytes, file: str) -> str:
+def decode_text(data: bytes, file: str) -> str:
     """The text of a file in UTF-8, without a byte order mark. Raises DiagnosticError for other encodings."""
     if data[:2] in _UTF_16:
         raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
@@ -272,7 +272,7 @@ def _with_startup(
         raise _failure("input-startup", startup, message)
     other, infer = _read_module(read, startup, STARTUP, warnings, call_stacks)
     program = _startup_program(other, startup)
-    if MAIN in module.programs and _exchanged(module.programs[MAIN], program):
+    if MAIN in module.programs and _are_exchanged(module.programs[MAIN], program):
         message = f"this program uses what the program in {file} initialises: the two files are exchanged"
         raise _failure("input-startup", startup, message)
     return module.with_programs({STARTUP: program}), infer
@@ -281,13 +281,13 @@ def _with_startup(
 def in_place(module: Module, file: str) -> Module:
     """The module. Raises DiagnosticError if its programs @main and @startup are exchanged."""
     main, startup = module.programs.get(MAIN), module.programs.get(STARTUP)
-    if main is not None and startup is not None and _exchanged(main, startup):
+    if main is not None and startup is not None and _are_exchanged(main, startup):
         message = f"@{STARTUP} uses what @{MAIN} initialises: the two programs are exchanged"
         raise _failure("input-startup", file, message)
     return module
 
 
-def _exchanged(main: Program, startup: Program) -> bool:
+def _are_exchanged(main: Program, startup: Program) -> bool:
     """Whether a main program only initialises variables that the startup program reads: the two are exchanged."""
     if not only_initialises(main):
         return False
@@ -310,7 +310,7 @@ def _startup_program(module: Module, file: str) -> Program:
     raise _failure("input-startup", file, f"no program @{STARTUP} here; the file holds {names}")
 
 
-@checked
+@check_arguments
 def export(module: Module, folder: str | os.PathLike[str]) -> None:
     """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
 

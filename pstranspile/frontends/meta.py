@@ -170,7 +170,7 @@ def _distribution(key: str, value: object, wrong: Wrong) -> Distribution:
         wrong(key, "an object", value)
         return Distribution()
     given = cast("dict[str, Any]", value)
-    fields = _checked(key, given, _FIELDS, wrong)
+    fields = _valid_fields(key, given, _FIELDS, wrong)
     variables = given.get("variables", [])
     if not isinstance(variables, list):
         wrong(f"{key}.variables", "a list", variables)
@@ -189,12 +189,12 @@ def _variables(key: str, given: list[Any], wrong: Wrong) -> Iterable[Distributed
         if missing is not None:
             wrong(f"{place}.{missing}", _VARIABLE[missing][0], None)
             continue
-        fields = _checked(place, entry, _VARIABLE, wrong)
+        fields = _valid_fields(place, entry, _VARIABLE, wrong)
         if len(fields) == len(_VARIABLE):
             yield DistributedVar(**fields)
 
 
-def _checked(
+def _valid_fields(
     key: str, given: Mapping[str, Any], known: Mapping[str, tuple[str, Callable[[Any], bool]]], wrong: Wrong
 ) -> dict[str, Any]:
     """The known fields that have values of the right type; other keys are ignored, as everywhere in the file."""
@@ -280,14 +280,14 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
     """
     programs: dict[str, Program] = dict(module.programs)
     named = [*meta.params, *(meta.startup_parameter_order or ())]
-    declared = {name for key in (MAIN, STARTUP) if key in programs for name in _declared(programs[key])}
+    declared = {name for key in (MAIN, STARTUP) if key in programs for name in _global_variables(programs[key])}
     for key in (MAIN, STARTUP):
         if key in programs:
             program = _with_parameters(programs[key], meta.params)
             seed = program.random_seed if meta.random_seed is None else meta.random_seed
             programs[key] = program._replace(random_seed=seed)
     if STARTUP in programs and meta.startup_parameter_order is not None:
-        programs[STARTUP] = _reordered(programs[STARTUP], meta.startup_parameter_order)
+        programs[STARTUP] = _reorder_parameters(programs[STARTUP], meta.startup_parameter_order)
     unknown = [
         warning(
             "meta-unknown-parameter",
@@ -322,7 +322,7 @@ def infer_parameters(module: Module) -> Module:
         for op in block.ops:
             names.update(name for name, _ in op.role_pairs)
             names.update(op.inputs.get("Param", ()))
-    declared = _declared(main)
+    declared = _global_variables(main)
     result: dict[str, FrozenMap[str, Any]] = {
         name: EMPTY
         for name, var in declared.items()
@@ -332,13 +332,13 @@ def infer_parameters(module: Module) -> Module:
     return module.with_programs({key: _with_parameters(program, result) for key, program in usual.items()})
 
 
-def _declared(program: Program) -> Mapping[str, Var]:
+def _global_variables(program: Program) -> Mapping[str, Var]:
     """The variables of block 0; none if there is no block, which the verifier reports."""
     return program.main_block.vars if program.blocks else EMPTY
 
 
 def _with_parameters(program: Program, params: Mapping[str, Mapping[str, Any]]) -> Program:
-    declared = _declared(program)
+    declared = _global_variables(program)
     changed: dict[str, Var] = {}
     for name, fields in params.items():
         var = declared.get(name)
@@ -351,7 +351,7 @@ def _with_parameters(program: Program, params: Mapping[str, Mapping[str, Any]]) 
     return program.with_main_block(program.main_block._replace(vars=FrozenMap({**declared, **changed})))
 
 
-def _reordered(program: Program, order: tuple[str, ...]) -> Program:
+def _reorder_parameters(program: Program, order: tuple[str, ...]) -> Program:
     """The program with the parameters of block 0 in `order`, followed by those that `order` does not have; other
     variables keep their place.
     """
@@ -389,7 +389,7 @@ _PARAMETER_FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def _kept(field: str, value: Any) -> Any:
+def _convert_field(field: str, value: Any) -> Any:
     """A checked value in the form of a ParameterInfo: a learning rate as float, a regularizer as text, if need be as
     JSON.
     """
@@ -464,7 +464,7 @@ class _Checker:
             if field in entry:
                 given = entry[field]
                 if holds(given):
-                    fields[field] = _kept(field, given)
+                    fields[field] = _convert_field(field, given)
                 else:
                     self._wrong(f"{key}.{field}", expected, given)
         return FrozenMap(fields)

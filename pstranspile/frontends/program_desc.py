@@ -216,12 +216,12 @@ def with_short_scripts(module: Module) -> Module:
     """
     files = {s.file for s in _scripts(module)}
     absolute = sorted(file for file in files if PurePosixPath(file).is_absolute() or PureWindowsPath(file).drive)
-    short = _shortened(absolute)
+    short = _short_file_names(absolute)
     if not short:
         return module
     known: dict[Location, Location] = {}
 
-    def shortened(op: Op) -> Op:
+    def shorten_script(op: Op) -> Op:
         origin = op.origin
         location = origin.location if origin is not None else None
         script = location.script if location is not None and not location.line else None
@@ -233,7 +233,7 @@ def with_short_scripts(module: Module) -> Module:
         return op._replace(origin=origin._replace(location=made))
 
     def of_block(block: Block) -> Block:
-        return block._replace(ops=tuple(map(shortened, block.ops)))
+        return block._replace(ops=tuple(map(shorten_script, block.ops)))
 
     programs = module.programs.items()
     return module.with_programs({name: p._replace(blocks=tuple(map(of_block, p.blocks))) for name, p in programs})
@@ -248,7 +248,7 @@ def _scripts(module: Module) -> Iterable[Location]:
                     yield location.script
 
 
-def _shortened(files: list[str]) -> dict[str, str]:
+def _short_file_names(files: list[str]) -> dict[str, str]:
     """Shorter names for files with absolute names, as long as no two files get the same name."""
     short = {file: file[len(result[0]) :] for file in files if (result := _INSTALLED(file))}
     rest = [file for file in files if file not in short]
@@ -467,7 +467,7 @@ class Findings:
         """Notes that the field at `path` is not kept."""
         self.left_out.append(warning("desc-not-kept", f"{path}: {message}", self.location))
 
-    def required(self, message: Any, field: str, path: str) -> Any:
+    def require_field(self, message: Any, field: str, path: str) -> Any:
         """The value of a field that must be there. Raises DiagnosticError if it is not."""
         if not message.HasField(field):
             self.fail("desc-missing", f"{path}.{field}", "the field is missing")
@@ -503,7 +503,7 @@ class TypeDecoder:
         return value
 
     def _decode(self, message: Any, path: str) -> VarTypeValue:
-        number = self._findings.required(message, "type", path)
+        number = self._findings.require_field(message, "type", path)
         kind = _VAR_KINDS.get(number)
         if kind is None:
             self._findings.fail("desc-enum", f"{path}.type", f"{number} is not a kind of variable")
@@ -539,11 +539,11 @@ class TypeDecoder:
         return element
 
     def _lod_tensor(self, message: Any, path: str) -> TensorType:
-        tensor = self._findings.required(message, "tensor", path)
+        tensor = self._findings.require_field(message, "tensor", path)
         return self._tensor(tensor, message.lod_level, f"{path}.tensor")
 
     def _tensor(self, message: Any, lod_level: int, path: str) -> TensorType:
-        number = self._findings.required(message, "data_type", path)
+        number = self._findings.require_field(message, "data_type", path)
         dtype = _DTYPES.get(number)
         if dtype is None:
             if number not in _VAR_KINDS:
@@ -645,7 +645,7 @@ class Decoder:
         blocks = tuple(self._block(block, index) for index, block in enumerate(message.blocks))
         return Program(blocks, 0, version)
 
-    def _decoded(self, raw: bytes) -> str:
+    def _decode_text(self, raw: bytes) -> str:
         """The text of a string field; bytes that are not UTF-8 become lone surrogates."""
         text = self._text.get(raw)
         if text is None:
@@ -656,14 +656,14 @@ class Decoder:
         raw = getattr(message, field)
         if not raw and not message.HasField(field):
             self.findings.fail("desc-missing", f"{path()}.{field}", "the field is missing")
-        return self._decoded(raw)
+        return self._decode_text(raw)
 
     def _block(self, message: Any, index: int) -> Block:
         path = f"blocks[{index}]"
-        stated = self.findings.required(message, "idx", path)
+        stated = self.findings.require_field(message, "idx", path)
         if stated != index:
             self.findings.fail("desc-block-index", f"{path}.idx", f"the block says it is block {stated}, not {index}")
-        parent = self.findings.required(message, "parent_idx", path)
+        parent = self.findings.require_field(message, "parent_idx", path)
         variables: dict[str, Var] = {}
         for position, item in enumerate(message.vars):
             var = self._var(item, f"{path}.vars[{position}]")
@@ -678,7 +678,7 @@ class Decoder:
 
     def _var(self, message: Any, path: str) -> Var:
         name = self._name(message, "name", lambda: path)
-        spec = self._types.decode(self.findings.required(message, "type", path), f"{path}.type")
+        spec = self._types.decode(self.findings.require_field(message, "type", path), f"{path}.type")
         persistable: bool = message.persistable
         need_check_feed: bool = message.need_check_feed
         written: tuple[str, ...] = ()
@@ -727,7 +727,7 @@ class Decoder:
             if slot is None:
                 where = count
                 name = self._name(message, "parameter", lambda where=where: f"{path()}.{side}[{where}]")
-                slot = cache[key] = (name, tuple(map(self._decoded, message.arguments)))
+                slot = cache[key] = (name, tuple(map(self._decode_text, message.arguments)))
             slots[slot[0]] = slot[1]
             count += 1
         if len(slots) != count:
@@ -763,7 +763,7 @@ class Decoder:
             elif name == ROLE_VARS:
                 role_vars = self._role_vars(attr[1], f"{path()}.attrs[{position}]")
                 roles += 1
-            elif name == CALL_STACK and (placed := self._placed(key, attr[1])) is not None:
+            elif name == CALL_STACK and (placed := self._script_location(key, attr[1])) is not None:
                 location, stacks = placed, stacks + 1
                 if self._call_stacks:
                     keys.append(key)
@@ -780,7 +780,7 @@ class Decoder:
             self._twice(names, f"{path()}.attrs", "name", "attribute")
         return _Decoded(values, role, role_vars, location)
 
-    def _placed(self, key: bytes, stack: AttrValue) -> Location | None:
+    def _script_location(self, key: bytes, stack: AttrValue) -> Location | None:
         """The location of an op with this call stack; None if it has no frames, and must be kept unchanged."""
         if key not in self._scripts:
             script = user_frame(stack) if type(stack) is Strings else None
@@ -804,7 +804,7 @@ class Decoder:
 
     def _attr(self, message: Any, path: str) -> _Attr:
         name = self._name(message, "name", lambda: path)
-        number = self.findings.required(message, "type", path)
+        number = self.findings.require_field(message, "type", path)
         kind = _KINDS.get(number)
         if kind is None:
             self.findings.fail("desc-enum", f"{path}.type", f"{number} is not a kind of attribute (attribute {name!r})")
@@ -821,9 +821,9 @@ class Decoder:
             )
         raw = getattr(message, field)
         if kind is AttrKind.STRING:
-            return _Attr(name, self._decoded(raw))
+            return _Attr(name, self._decode_text(raw))
         if kind is AttrKind.STRINGS:
-            raw = map(self._decoded, raw)
+            raw = map(self._decode_text, raw)
         return _Attr(name, PYTHON_TYPES[kind](raw))
 
 
@@ -839,14 +839,14 @@ def fill_program(message: Any, program: Program) -> None:
     for index, block in enumerate(program.blocks):
         _fill_block(message.blocks.add(), block, index)
     if program.version is not None:
-        message.version.version = _checked(program.version, 64, "version.version")
+        message.version.version = _require_bits(program.version, 64, "version.version")
 
 
 def _refuse(path: str, reason: str) -> DiagnosticError:
     return DiagnosticError([error("desc-unwritable", f"{path}: {reason}")])
 
 
-def _checked(value: int, bits: int, path: str) -> int:
+def _require_bits(value: int, bits: int, path: str) -> int:
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise _refuse(path, f"{value} does not fit into {bits} bits")
     return value
@@ -862,9 +862,9 @@ def _raw(text: str, path: str) -> bytes:
 def _fill_block(message: Any, block: Block, index: int) -> None:
     path = f"blocks[{index}]"
     message.idx = index
-    message.parent_idx = _checked(block.parent, 32, f"{path}.parent_idx")
+    message.parent_idx = _require_bits(block.parent, 32, f"{path}.parent_idx")
     if block.forward_block != -1:
-        message.forward_block_idx = _checked(block.forward_block, 32, f"{path}.forward_block_idx")
+        message.forward_block_idx = _require_bits(block.forward_block, 32, f"{path}.forward_block_idx")
     for position, var in enumerate(block.vars.values()):
         _fill_var(message.vars.add(), var, f"{path}.vars[{position}]")
     for position, op in enumerate(block.ops):
@@ -916,7 +916,7 @@ def _check_description(var: Var, path: str) -> None:
 def _fill_lod_tensor(message: Any, tensor: TensorType, write_level: bool, path: str) -> None:
     _fill_tensor(message.tensor, tensor, f"{path}.tensor")
     if tensor.lod_level or write_level:
-        message.lod_level = _checked(tensor.lod_level, 32, f"{path}.lod_level")
+        message.lod_level = _require_bits(tensor.lod_level, 32, f"{path}.lod_level")
 
 
 def _fill_tensor(message: Any, tensor: TensorType, path: str) -> None:
@@ -925,7 +925,7 @@ def _fill_tensor(message: Any, tensor: TensorType, path: str) -> None:
         message.dims.extend(tensor.shape)
     except ValueError:
         for position, dim in enumerate(tensor.shape):
-            _checked(dim, 64, f"{path}.dims[{position}]")
+            _require_bits(dim, 64, f"{path}.dims[{position}]")
         raise
 
 
@@ -977,7 +977,7 @@ def _fill_attr(message: Any, name: str, value: Any, path: str) -> None:
     except ValueError:
         bits = 64 if kind in (AttrKind.LONG, AttrKind.LONGS) else 32
         for number in value if isinstance(value, tuple) else (value,):  # pyright: ignore[reportUnknownVariableType]
-            _checked(number, bits, where)  # pyright: ignore[reportUnknownArgumentType]
+            _require_bits(number, bits, where)  # pyright: ignore[reportUnknownArgumentType]
         raise
 
 

@@ -75,11 +75,14 @@ def in_script(program: Program, ending: str = "") -> Program:
     text, stay what they are.
     """
     known: dict[Location, Location] = {}
-    blocks = [block._replace(ops=tuple([_placed(op, ending, known) for op in block.ops])) for block in program.blocks]
+    blocks = [
+        block._replace(ops=tuple([_with_script_location(op, ending, known) for op in block.ops]))
+        for block in program.blocks
+    ]
     return program._replace(blocks=tuple(blocks))
 
 
-def _placed(op: Op, ending: str, known: dict[Location, Location]) -> Op:
+def _with_script_location(op: Op, ending: str, known: dict[Location, Location]) -> Op:
     origin = op.origin
     place = origin.location if origin is not None else None
     if origin is None or place is None or not place.line or place.script is not None:

@@ -95,7 +95,7 @@ def dot_text(program: Program, name: str) -> str:
     def frame(index: int) -> tuple[str, str]:
         return f'subgraph cluster_{index} {{ label="block ^{index}";', "}"
 
-    lines = [f"digraph {_quoted(name)} {{", "  rankdir=LR;", *_framed(graph, node, frame)]
+    lines = [f"digraph {_quote_text(name)} {{", "  rankdir=LR;", *_framed_lines(graph, node, frame)]
     lines += (f"  {edge.source} -> {edge.target} [label={_label(f'%{edge.variable}')}];" for edge in graph.edges)
     return "\n".join([*lines, "}", ""])
 
@@ -111,7 +111,7 @@ def mermaid_text(program: Program, _: str) -> str:
     def frame(index: int) -> tuple[str, str]:
         return f'subgraph block_{index}["block ^{index}"]', "end"
 
-    lines = ["flowchart LR", *_framed(graph, node, frame)]
+    lines = ["flowchart LR", *_framed_lines(graph, node, frame)]
     lines += (f'  {edge.source} -- "{_entities(f"%{edge.variable}")}" --> {edge.target}' for edge in graph.edges)
     return "\n".join([*lines, ""])
 
@@ -125,7 +125,7 @@ def drawings(module: Module, form: str) -> dict[str, bytes]:
     }
 
 
-def _framed(graph: Graph, node: Callable[[Node], str], frame: Callable[[int], tuple[str, str]]) -> Iterator[str]:
+def _framed_lines(graph: Graph, node: Callable[[Node], str], frame: Callable[[int], tuple[str, str]]) -> Iterator[str]:
     """Yields the lines of the nodes. The nodes of a block stand in its frame, which is inside the frame of the
     enclosing block.
     """
@@ -136,24 +136,24 @@ def _framed(graph: Graph, node: Callable[[Node], str], frame: Callable[[int], tu
     for index, parent in enumerate(graph.parents):
         inner.setdefault(parent if index else -1, []).append(index)
 
-    def inside(block: int, margin: str) -> Iterator[str]:
+    def lines_of_block(block: int, margin: str) -> Iterator[str]:
         yield from (f"{margin}{node(item)}" for item in nodes.get(block, ()))
         for index in inner.pop(block, ()):
             opening, closing = frame(index)
             yield f"{margin}{opening}"
-            yield from inside(index, f"{margin}  ")
+            yield from lines_of_block(index, f"{margin}  ")
             yield f"{margin}{closing}"
 
-    yield from inside(-1, "  ")
+    yield from lines_of_block(-1, "  ")
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
 def _label(text: str) -> str:
     """A label for Graphviz, with `&` escaped, as Graphviz reads entities such as `&amp;`."""
-    return _quoted(text.replace("&", "&amp;"))
+    return _quote_text(text.replace("&", "&amp;"))
 
 
 def _entities(text: str) -> str:

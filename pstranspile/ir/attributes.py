@@ -137,7 +137,7 @@ def float32(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def narrowed(value: float) -> float:
+def round_to_float32(value: float) -> float:
     """`value` as the value of a FLOAT attribute: rounded to float32; a `Double` is returned unchanged."""
     return value if isinstance(value, Double) else float32(value)
 
@@ -151,7 +151,7 @@ def same_attr(a: AttrValue, b: AttrValue) -> bool:
     return repr(a) == repr(b) if isinstance(a, float | Floats) else a == b
 
 
-def renumbered(value: AttrValue, numbers: Mapping[int, int]) -> AttrValue:
+def renumber_blocks(value: AttrValue, numbers: Mapping[int, int]) -> AttrValue:
     """The attribute with its block indices replaced by those in `numbers`. Raises KeyError for a block that is not in
     `numbers`.
     """

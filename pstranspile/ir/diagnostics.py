@@ -117,7 +117,7 @@ def _is_exchanged(one: str, other: str) -> bool:
     return one[at : at + 2] == other[at : at + 2][::-1] and one[at + 2 :] == other[at + 2 :]
 
 
-def alike(given: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+def similar_names(given: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
     """The known names most similar to the given one, three at most, the most similar one first: those that differ in
     capitals alone, else those with similar letters.
     """
@@ -136,7 +136,7 @@ def did_you_mean(given: str, known: Iterable[str], show: Callable[[str], str] = 
 # Counts of things in messages.
 
 
-def counted(count: int, noun: str) -> str:
+def quantity(count: int, noun: str) -> str:
     """A count with its noun: `1 trainer`, `2 trainers`, `12,000 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
@@ -146,7 +146,7 @@ def lasting(seconds: float) -> str:
     return f"{seconds:g} second{'' if seconds == 1 else 's'}"
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
+def name_list(names: Iterable[str], most: int = 12) -> str:
     """Names as a list for a message: the first `most`, and how many more there are."""
     held = list(names)
     shown = ", ".join(held[:most])
@@ -155,7 +155,7 @@ def listed(names: Iterable[str], most: int = 12) -> str:
 
 def cluster_of(trainers: int, servers: int, joined: str = ", ") -> str:
     """The size of a cluster in words: `2 trainers, 1 server`; without servers, only the trainers."""
-    return joined.join([counted(trainers, "trainer"), *([counted(servers, "server")] if servers else [])])
+    return joined.join([quantity(trainers, "trainer"), *([quantity(servers, "server")] if servers else [])])
 
 
 class Severity(Enum):
@@ -211,7 +211,7 @@ def error(
     Raises TypeError for arguments of other types, ValueError for a code that is not of words in
     lower case, joined by hyphens.
     """
-    location, subject = _located(place, "error")
+    location, subject = _resolve_place(place, "error")
     _require_texts("error", code=code, message=message, focus=focus)
     _require_code("error", code)
     return Diagnostic(code, message, location, focus, Severity.ERROR, _notes(notes), subject)
@@ -223,13 +223,13 @@ def warning(code: Code, message: str, place: Location | Origin | None = None, *,
     Raises TypeError for arguments of other types, ValueError for a code that is not of words in
     lower case, joined by hyphens.
     """
-    location, subject = _located(place, "warning")
+    location, subject = _resolve_place(place, "warning")
     _require_texts("warning", code=code, message=message, focus=focus)
     _require_code("warning", code)
     return Diagnostic(code, message, location, focus, Severity.WARNING, (), subject)
 
 
-def _located(place: object, caller: str) -> tuple[Location | None, str]:
+def _resolve_place(place: object, caller: str) -> tuple[Location | None, str]:
     """(location of a place, its description for when there is no text to quote). Raises TypeError for other values."""
     if isinstance(place, Origin):
         return place.location, str(place)
@@ -296,7 +296,7 @@ def subject_of(op: Op) -> str:
     return f"{op.origin} {op.type}" if op.origin else op.type
 
 
-def _found(given: object) -> tuple[Diagnostic, ...]:
+def _as_findings(given: object) -> tuple[Diagnostic, ...]:
     """Findings as a tuple; a single one counts as a list of one. Raises TypeError for anything else."""
     alone = isinstance(given, Diagnostic) or not isinstance(given, Iterable)
     result: tuple[object, ...] = (cast("object", given),) if alone else tuple(cast("Iterable[object]", given))
@@ -312,7 +312,7 @@ def _require_fields(finding: Diagnostic) -> None:
     """Raises TypeError unless the fields of a finding, which anyone can make, are of their types."""
     texts = {"code": finding.code, "message": finding.message, "focus": finding.focus, "subject": finding.subject}
     _require_texts("Diagnostic", **texts)
-    _located(finding.location, "Diagnostic")
+    _resolve_place(finding.location, "Diagnostic")
     _notes(finding.notes)
 
 
@@ -323,7 +323,7 @@ class DiagnosticError(Exception):
     """
 
     def __init__(self, diagnostics: Iterable[Diagnostic] | Diagnostic):
-        self.diagnostics = _found(diagnostics)
+        self.diagnostics = _as_findings(diagnostics)
         super().__init__(render(self.diagnostics))
 
 
@@ -374,13 +374,13 @@ def _in_name(character: str) -> bool:
     return character.isalnum() or character in {"_", ".", "@", "/"}
 
 
-def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, int]:
+def marked_span(location: Location, focus: str, lines: list[str]) -> tuple[int, int, int]:
     """(line index, first column, number of characters) that a finding marks.
 
     Columns count from 0. Without a focus the mark extends from the finding's column, or from the first character that
     is no blank, to the end.
     """
-    location, result = _focused(location, focus, lines)
+    location, result = _find_focus(location, focus, lines)
     text = lines[location.line - 1]
     begin = location.column or len(text) - len(text.lstrip()) + 1
     start = result if result >= 0 else begin - 1
@@ -390,7 +390,7 @@ def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, 
     return location.line - 1, start, width
 
 
-def _focused(location: Location, focus: str, lines: list[str]) -> tuple[Location, int]:
+def _find_focus(location: Location, focus: str, lines: list[str]) -> tuple[Location, int]:
     """(location, column index of `focus`) of the first line of the statement at a location that contains `focus`; the
     given location and -1 if no line does.
     """
@@ -404,7 +404,7 @@ def _focused(location: Location, focus: str, lines: list[str]) -> tuple[Location
     return location, result
 
 
-def _one(
+def _message_lines(
     label: str,
     tag: str,
     message: str,
@@ -417,7 +417,7 @@ def _one(
     quoted: list[str] = []
     column = location.column if location else 0
     if location is not None and 0 < location.line <= len(lines.get(location.file, ())):
-        line, start, width = marked(location, focus, lines[location.file])
+        line, start, width = marked_span(location, focus, lines[location.file])
         text = lines[location.file][line]
         location, column = location._replace(line=line + 1), start + 1
         shown = _HIDDEN.sub("?", text.removesuffix("\r").replace("\t", " "))
@@ -431,10 +431,10 @@ def _one(
     head = f"{label}{tag}:"
     if colour:
         head = f"{_COLOURS[label]}{head}{_RESET}"
-    place = in_one_line(_cut(_place(location, column, subject)))
+    place = in_one_line(_truncate(_place(location, column, subject)))
     # Only a note may have several lines, such as those of a traceback.
     parts = message.split("\n") if label == "note" else [message]
-    message = "\n".join([in_one_line(_cut(part)) for part in parts])
+    message = "\n".join([in_one_line(_truncate(part)) for part in parts])
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
 
 
@@ -442,7 +442,7 @@ _LONGEST = 8000
 """The most characters of a line of a message that are printed: a message may quote long text from a file."""
 
 
-def _cut(line: str) -> str:
+def _truncate(line: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
@@ -454,10 +454,10 @@ def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None 
     lines = {name: text.split("\n") for name, text in (sources or {}).items()}
     out: list[str] = []
     for d in diagnostics:
-        out += _one(d.severity.value, f"[{d.code}]", d.message, d.location, d.focus, d.subject, lines, colour)
+        out += _message_lines(d.severity.value, f"[{d.code}]", d.message, d.location, d.focus, d.subject, lines, colour)
         script = d.location.script if d.location else None
         for note in (*d.notes, *([Note("made here", script)] if script else [])):
-            out += _one("note", "", note.message, note.location, note.focus, "", lines, colour)
+            out += _message_lines("note", "", note.message, note.location, note.focus, "", lines, colour)
     return "\n".join(out)
 
 
@@ -477,7 +477,7 @@ folded into one.
 """
 
 
-def weighed(
+def adjust_severities(
     findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
 ) -> Iterator[Diagnostic]:
     """The findings with the severity that the options request.
@@ -536,7 +536,7 @@ def _how_to_see_all(code: str) -> str:
     return "" if code.startswith(_NOT_OF_PROGRAMS) else " (`pstranspile verify --all` shows them)"
 
 
-def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+def fold_similar(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The findings in their order, with groups of more than MOST_ALIKE similar ones folded into the first of them, with
     a note of their number.
     """

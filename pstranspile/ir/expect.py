@@ -1,8 +1,8 @@
 """Checks of arguments of public functions: a TypeError says what to pass instead.
 
-`checked` holds every argument of a function to the type that it declares. What types don't say, such as limits of
-numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module has the
-required programs.
+`check_arguments` holds every argument of a function to the type that it declares. What types don't say, such as
+limits of numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module
+has the required programs.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def suggesting(called: _Called) -> _Called:
     def call(*given: Any, **named: Any) -> Any:
         return _result(called, made, given, named)
 
-    return cast("_Called", _wrapped(called, call))
+    return cast("_Called", _install_wrapper(called, call))
 
 
 def _result(called: Any, made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> Any:
@@ -192,7 +192,7 @@ def _result(called: Any, made: Callable[..., Any], given: Iterable[Any], named: 
         raise
 
 
-def checked(called: _Called) -> _Called:
+def check_arguments(called: _Called) -> _Called:
     """Wraps a public function or method, or a class: arguments that are not of the types that it declares, and unknown
     ones, are refused with a TypeError that says what would be right.
 
@@ -218,10 +218,10 @@ def checked(called: _Called) -> _Called:
                 raise
         return _result(called, made, given, named)
 
-    return cast("_Called", _wrapped(called, call))
+    return cast("_Called", _install_wrapper(called, call))
 
 
-def _wrapped(called: Any, call: Callable[..., Any]) -> Any:
+def _install_wrapper(called: Any, call: Callable[..., Any]) -> Any:
     """The function that takes the place of another one, or the class whose constructor it is."""
     if not isinstance(called, type):
         return call
@@ -318,7 +318,7 @@ class Kinds(NamedTuple):
 _ANYTHING = Kinds(False)
 
 
-class _Names(dict[str, Any]):
+class _AnnotationNames(dict[str, Any]):
     """The names that an annotation can use, those of aliases that are texts included; names that only type checkers
     know stand for anything.
     """
@@ -337,7 +337,7 @@ def declared_kinds(function: Any, parameter: str) -> Kinds:
     if not isinstance(text, str):
         return _ANYTHING
     try:
-        return _kinds(eval(text, {}, _Names(vars(sys.modules[function.__module__]))))
+        return _kinds(eval(text, {}, _AnnotationNames(vars(sys.modules[function.__module__]))))
     except TypeError:  # a name that only type checkers know, with parameters
         return _ANYTHING
 

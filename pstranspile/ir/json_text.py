@@ -72,17 +72,17 @@ def json_fault(problem: ValueError | RecursionError) -> JsonFault:
         if problem.msg.startswith(message):
             return JsonFault(reason, *where)
     rest = problem.doc[problem.pos :].split("\n", 1)[0]
-    found = "the text ends" if not problem.doc[problem.pos :].strip() else f"{_quoted(rest)} is there"
+    found = "the text ends" if not problem.doc[problem.pos :].strip() else f"{_quote_word(rest)} is there"
     return JsonFault(f"{_EXPECTED.get(problem.msg, 'this is not as JSON is written')}, {found}", *where)
 
 
-def _quoted(text: str) -> str:
+def _quote_word(text: str) -> str:
     word = text.split(maxsplit=1)[0] if text.strip() else text
     short = word[:LONGEST] + ("..." if len(word) > LONGEST else "")
     return ascii(short) if not short.isprintable() else f"`{short}`"
 
 
-def told(problem: ValueError | RecursionError) -> str:
+def describe_json_error(problem: ValueError | RecursionError) -> str:
     """The error in a text for which `json.loads` raised this exception, and its place, in one sentence."""
     fault = json_fault(problem)
     return fault.reason if not fault.line else f"line {fault.line}, column {fault.column}: {fault.reason}"

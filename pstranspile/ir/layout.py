@@ -93,10 +93,10 @@ _COMMAS = Pattern(rf"""{_STRING}|\[(?!%)[^\]"]*(?:{_STRING}[^\]"]*)*\]|(?P<comma
 
 def all_wrapped(statements: Sequence[str]) -> Iterable[str]:
     """Statements, each broken into as few lines as the width allows."""
-    return map(wrapped, statements) if len(max(statements, key=len, default="")) > WIDTH else statements
+    return map(wrap_statement, statements) if len(max(statements, key=len, default="")) > WIDTH else statements
 
 
-def wrapped(statement: str) -> str:
+def wrap_statement(statement: str) -> str:
     """A statement broken after commas into as few lines as the width allows, never inside a list of literals."""
     if len(statement) <= WIDTH:
         return statement

@@ -73,7 +73,7 @@ def _end_at_once(number: int, _: object) -> None:
     os._exit(128 + number)
 
 
-def _ends() -> list[int]:
+def _termination_signals() -> list[int]:
     """The signals that end the process: SIGTERM, and SIGINT and SIGHUP unless they are ignored (as SIGHUP is under
     nohup) or have another handler.
     """
@@ -89,14 +89,14 @@ _before: dict[int, Any] = {}
 
 def guard() -> None:
     """Makes signals end the process immediately, until `begin` or `restore` is called."""
-    for number in _ends():
+    for number in _termination_signals():
         if signal.getsignal(number) is not _end_at_once:
             _before[number] = signal.signal(number, _end_at_once)
 
 
 def begin() -> None:
     """Makes the signals that end the process immediately raise exceptions instead."""
-    for number in _ends():
+    for number in _termination_signals():
         if signal.getsignal(number) is _end_at_once:
             signal.signal(number, _interrupt if number == signal.SIGINT else _end)
 

@@ -23,7 +23,7 @@ from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
 from pstranspile.ir.model import TEXTS, Block, FrozenMap, Module, Op, Program, Var
 from pstranspile.ops.facts import PLAIN, OpFacts
-from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, OpSchema, registered
+from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, OpSchema, op_schemas
 
 if TYPE_CHECKING:
     from pstranspile.ir.text.literals import Language
@@ -72,13 +72,13 @@ def schema_of(op_type: str) -> OpSchema | None:
 
     Raises DiagnosticError (`op-family`) if there is none and families of other packages can't be loaded.
     """
-    result = registered().get(op_type)
+    result = op_schemas().get(op_type)
     if result is None:
         _load()
-        result = registered().get(op_type)
+        result = op_schemas().get(op_type)
     if result is None:
         findings = _load_others()
-        result = registered().get(op_type)
+        result = op_schemas().get(op_type)
         if result is None:
             raise_errors(findings)
     return result
@@ -144,4 +144,4 @@ def all_schemas() -> Mapping[str, OpSchema]:
     """Every declared op type by name. Raises DiagnosticError (`op-family`) if a family can't be loaded."""
     _load()
     raise_errors(_load_others())
-    return registered()
+    return op_schemas()

@@ -75,7 +75,7 @@ class Limits(NamedTuple):
     counts: tuple[int, ...] = ()
 
     @property
-    def told(self) -> str:
+    def range_text(self) -> str:
         """The range in words, without `below`."""
         words = ["finite"] if self.finite else []
         if self.least is not None and self.most is not None:
@@ -181,7 +181,7 @@ def _refusal(
         wrong = next((number for number in numbers if not spec.admitted.holds(number)), None)
         if wrong is not None:
             has = f"has {_written(wrong)}" if isinstance(value, tuple) else f"is {_written(wrong)}"
-            return f"{name} {has}, it must be {spec.admitted.told}"
+            return f"{name} {has}, it must be {spec.admitted.range_text}"
         counts = spec.admitted.counts
         if counts and isinstance(value, tuple) and len(value) not in counts:
             return f"{name} is {list(value)}, it must have {' or '.join(map(str, counts))} numbers"
@@ -197,7 +197,7 @@ def _refusal(
     return ""
 
 
-def ranked(specs: Mapping[str, AttributeDeclaration]) -> tuple[tuple[str, AxisOf], ...]:
+def axis_attributes(specs: Mapping[str, AttributeDeclaration]) -> tuple[tuple[str, AxisOf], ...]:
     """The attributes that name dims of an input."""
     return tuple((name, spec.admitted) for name, spec in specs.items() if isinstance(spec.admitted, AxisOf))
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias, cast
 
-from pstranspile.ir.attributes import AttrValue, narrowed
+from pstranspile.ir.attributes import AttrValue, round_to_float32
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import EMPTY, FrozenMap, Op
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.offered import failed_rule, rule_error
-from pstranspile.ops.schema import OpSchema, registered, require_own
+from pstranspile.ops.schema import OpSchema, op_schemas, require_own
 
 SUFFIX = "@GRAD"
 """The suffix of the name of a variable's gradient."""
@@ -44,7 +44,7 @@ class GradientBlock(NamedTuple):
     sees: Callable[[str], bool]
 
 
-class Wanted(NamedTuple):
+class WantedGradients(NamedTuple):
     """The gradients that are wanted: all except those whose names are in `unwanted`.
 
     `block` is set for ops with a sub-block.
@@ -53,17 +53,17 @@ class Wanted(NamedTuple):
     unwanted: AbstractSet[str] = frozenset()
     block: GradientBlock | None = None
 
-    def placed(self, op: Op, slot: str) -> tuple[str, ...]:
+    def gradients_or_empty(self, op: Op, slot: str) -> tuple[str, ...]:
         """The names of the gradients of an input slot, with `@EMPTY@` in place of unwanted ones."""
         names = (gradient_name(name) for name in op.inputs.get(slot, ()))
         return tuple(EMPTY_NAME if name in self.unwanted else name for name in names)
 
-    def kept(self, op: Op, slot: str) -> tuple[str, ...]:
+    def gradient_names(self, op: Op, slot: str) -> tuple[str, ...]:
         """The names of the gradients of an input slot, without the unwanted ones."""
-        return tuple(name for name in self.placed(op, slot) if name != EMPTY_NAME)
+        return tuple(name for name in self.gradients_or_empty(op, slot) if name != EMPTY_NAME)
 
 
-GradientRule: TypeAlias = Callable[[Op, Wanted], tuple[Op, ...]]
+GradientRule: TypeAlias = Callable[[Op, WantedGradients], tuple[Op, ...]]
 """A function from a forward op and the wanted gradients to the ops that compute them."""
 
 _RULES: dict[str, GradientRule] = {}
@@ -90,7 +90,7 @@ def gradient_name(name: str) -> str:
     return name + SUFFIX
 
 
-def differentiated(name: str) -> str:
+def variable_of_gradient(name: str) -> str:
     """The variable whose gradient a name denotes: `w@GRAD@RENAME@block0@1` belongs to `w`."""
     return name.partition(SUFFIX)[0]
 
@@ -128,15 +128,15 @@ def gradient_rule(op_type: str) -> GradientRule | None:
             declared = _gradient_schema(op_type)
             result = None if declared is None else from_declaration(declared.type)
         elif not schema.is_built_in:
-            result = _guarded(result)
+            result = _guard_rule(result)
         _RESOLVED[op_type] = result
     return _RESOLVED[op_type]
 
 
-def _guarded(rule: GradientRule) -> GradientRule:
-    """A rule of another package: whatever goes wrong in it, or with what it gives, is a finding about that package."""
+def _guard_rule(rule: GradientRule) -> GradientRule:
+    """A rule of another package whose failures and wrong results become findings about that package."""
 
-    def checked_rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    def checked_rule(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
         try:
             made: object = rule(op, wanted)
         except DiagnosticError:
@@ -194,11 +194,11 @@ def from_declaration(gradient_type: str, **conditional: Callable[[Op], bool]) ->
     output `S@GRAD` those of the input S. Slots marked `-` in the declaration are filled only if `conditional` has a
     condition for them that is true for the forward op. Raises KeyError if the gradient op is not declared (yet).
     """
-    schema = registered()[gradient_type]
+    schema = op_schemas()[gradient_type]
     absent = {name for name, slot in schema.inputs.items() if slot.dispensable and name not in schema.empty_inputs}
     copies = not _carries_nothing(schema)
 
-    def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    def rule(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
         inputs: dict[str, tuple[str, ...]] = {}
         for name in schema.inputs:
             if name in absent and not (name in conditional and conditional[name](op)):
@@ -223,7 +223,7 @@ def _names_in_slot(op: Op, name: str) -> tuple[str, ...]:
     return op.inputs[name] if name in op.inputs else op.outputs.get(name, ())
 
 
-def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
+def _wanted_slot(op: Op, name: str, wanted: WantedGradients) -> tuple[str, ...]:
     if not name.endswith(SUFFIX):
         return _names_in_slot(op, name)  # a variable of the forward op that the gradient op overwrites
     slot = name.removesuffix(SUFFIX)
@@ -231,9 +231,9 @@ def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
     if slot not in op.inputs and slot in op.outputs:
         return output_gradients(op, slot)  # push_sparse sends this gradient, so the op computes no gradient of its own
     duplicable = forward is not None and slot in forward.inputs and forward.inputs[slot].duplicable
-    return wanted.placed(op, slot) if duplicable else wanted.kept(op, slot)
+    return wanted.gradients_or_empty(op, slot) if duplicable else wanted.gradient_names(op, slot)
 
 
-def scaled(output: str, of: str, factor: float, **more: AttrValue) -> Op:
-    """The op `of` = factor * `output`, for the gradient of a linear op."""
-    return bare_op("scale", {"X": (output,)}, {"Out": (of,)}, {"scale": narrowed(factor), **more})
+def scale_op(output: str, of: str, factor: float, **more: AttrValue) -> Op:
+    """A scale op: `of` = factor * `output`, for the gradient of a linear op."""
+    return bare_op("scale", {"X": (output,)}, {"Out": (of,)}, {"scale": round_to_float32(factor), **more})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, at_op, error, in_one_line
 from pstranspile.ir.model import Op
-from pstranspile.ops.schema import registered, undeclare
+from pstranspile.ops.schema import op_schemas, undeclare
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -64,8 +64,10 @@ def package_of(point: EntryPoint) -> str:
     return "an installed package"
 
 
-def guarded(function: Callable[[], _Result], what: str, fails: str, code: Code, notes: tuple[Note, ...]) -> _Result:
-    """What a function of another package gives; what it prints goes to stderr.
+def call_foreign(
+    function: Callable[[], _Result], what: str, fails: str, code: Code, notes: tuple[Note, ...]
+) -> _Result:
+    """The result of a function of another package; what the function prints goes to stderr.
 
     Raises DiagnosticError with `what fails: reason` if it fails or ends the process.
     """
@@ -121,7 +123,7 @@ def load(point: EntryPoint, what: str, code: Code) -> Any:
         message = f"{name} can't be loaded: its entry point must be `module` or `module:name`"
         raise DiagnosticError([error(code, message, notes=notes)])
     with _told_if_slow(f"{name} of {package_of(point)} is still being imported"):
-        return guarded(point.load, name, "can't be loaded", code, notes)
+        return call_foreign(point.load, name, "can't be loaded", code, notes)
 
 
 PATIENCE = 5.0
@@ -133,7 +135,7 @@ def _told_if_slow(text: str) -> Generator[None]:
     """Says on stderr, once, what goes on in the block when that has taken a while."""
     from threading import Timer
 
-    timer = Timer(PATIENCE, _tell, [text])
+    timer = Timer(PATIENCE, _print_to_stderr, [text])
     timer.daemon = True
     timer.start()
     try:
@@ -142,20 +144,20 @@ def _told_if_slow(text: str) -> Generator[None]:
         timer.cancel()
 
 
-def _tell(text: str) -> None:
+def _print_to_stderr(text: str) -> None:
     if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
         print(in_one_line(text), file=sys.stderr, flush=True)
 
 
 def load_family(point: EntryPoint, code: Code) -> None:
     """Imports a module that declares op types; if it fails, none of them is declared. Raises DiagnosticError."""
-    before = frozenset(registered())
+    before = frozenset(op_schemas())
     done = False
     try:
         load(point, "the op family", code)
         done = True
     finally:
-        made = registered().keys() - before
+        made = op_schemas().keys() - before
         if done:
             _packages.update(dict.fromkeys(made, f"{package_of(point)} ({point.value})"))
         else:
@@ -164,7 +166,7 @@ def load_family(point: EntryPoint, code: Code) -> None:
 
 def package_note(op_type: str) -> tuple[Note, ...]:
     """A note on whose an op type is, empty for those of this package and for undeclared ones."""
-    schema = registered().get(op_type)
+    schema = op_schemas().get(op_type)
     if schema is None or schema.is_built_in:
         return ()
     return (Note(f"the op type is of {_packages.get(op_type, f'the module {schema.module}')}"),)

@@ -213,7 +213,7 @@ def words(default: str, *others: str) -> AttrSpec:
     return AttrSpec(AttrKind.STRING, default, among=(default, *others))
 
 
-def within(
+def bounded(
     value: object,
     least: float | None = None,
     most: float | None = None,
@@ -377,6 +377,6 @@ def undeclare(op_types: Iterable[str]) -> None:
         del _REGISTRY[op_type]
 
 
-def registered() -> Mapping[str, OpSchema]:
+def op_schemas() -> Mapping[str, OpSchema]:
     """Every declared op type, by name."""
     return _REGISTRY

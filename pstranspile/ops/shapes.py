@@ -23,7 +23,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
-from pstranspile.ops.attributes import AxisOf, int_attr, ranked, wrong_axis
+from pstranspile.ops.attributes import AxisOf, axis_attributes, int_attr, wrong_axis
 from pstranspile.ops.offered import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, Slicing, require_own
 
@@ -92,12 +92,12 @@ def rule_of(op_type: str) -> ShapeRule | None:
         if "sub_block" not in schema.attrs:
             shared = update_types if schema.slicing else gradient_types if schema.forward else None
         own = _RULES.get(op_type)
-        _RESOLVED[op_type] = shared if own is None else own if schema.is_built_in else _guarded(schema, own)
+        _RESOLVED[op_type] = shared if own is None else own if schema.is_built_in else _guard_rule(schema, own)
     return _RESOLVED[op_type]
 
 
-def _guarded(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
-    """A rule of another package: whatever goes wrong in it, or with what it gives, is a finding about that package."""
+def _guard_rule(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
+    """A rule of another package whose failures and wrong results become findings about that package."""
 
     def checked_rule(op: Op, types: Types) -> Types:
         try:
@@ -153,7 +153,7 @@ def one(types: Types, slot: str) -> TensorType:
     return result[0]
 
 
-def given(types: Types, slot: str) -> TensorType | None:
+def one_or_none(types: Types, slot: str) -> TensorType | None:
     """The type of the first variable of a slot, None if its shape is not known or the slot is empty."""
     result = types.get(slot)
     return result[0] if result and result[0] is not None and result[0].shape else None
@@ -211,16 +211,16 @@ def disagree(
 
 def require_alike(types: Types, slot: str, other: str) -> None:
     """Raises ShapeError unless two slots, if both are known, have the same type."""
-    a, b = given(types, slot), given(types, other)
+    a, b = one_or_none(types, slot), one_or_none(types, other)
     if a is not None and b is not None and (a.dtype is not b.dtype or not fits(a.shape, b.shape)):
         disagree(slot, a, other, b)
 
 
 def require_one_dtype(types: Types, slot: str, *others: str) -> None:
     """Raises ShapeError unless the other slots, as far as they are known, have the dtype of `slot`."""
-    like = given(types, slot)
+    like = one_or_none(types, slot)
     for other in others:
-        tensor = given(types, other)
+        tensor = one_or_none(types, other)
         if like is not None and tensor is not None and tensor.dtype is not like.dtype:
             disagree(other, tensor, slot, like)
 
@@ -315,7 +315,7 @@ def infer_types(op: Op, type_of: TypeOf) -> Types:
         return {}
     types = {slot: tuple([type_of(name) for name in names]) for slot, names in op.inputs.items() if names}
     for name, axis in axes_of(op.type):
-        tensor = given(types, axis.slot)
+        tensor = one_or_none(types, axis.slot)
         if tensor is not None:
             require_axes(op, name, axis, len(tensor.shape), describe(tensor))
     try:
@@ -339,7 +339,7 @@ def _not_together(op: Op, types: Types) -> str:
 def axes_of(op_type: str) -> tuple[tuple[str, AxisOf], ...]:
     """The attributes of an op type that name dims of an input, by its declaration; empty for an unknown type."""
     schema = schema_of(op_type)
-    return () if schema is None else ranked(schema.attrs)
+    return () if schema is None else axis_attributes(schema.attrs)
 
 
 def require_axes(op: Op, name: str, axis: AxisOf, rank: int, told: str) -> None:
@@ -382,7 +382,7 @@ def _agree(expected: TensorType, declared: TensorType) -> bool:
     return not expected.shape or not declared.shape or fits(expected.shape, declared.shape)
 
 
-def ragged(types: Types, slot: str, declares: Types | None = None) -> TensorType:
+def ragged_type(types: Types, slot: str, declares: Types | None = None) -> TensorType:
     """The type of an input that must be ragged. Raises ShapeError, with `declares`, if the input has no LoD."""
     x = one(types, slot)
     if x.lod_level < 1:

@@ -169,7 +169,7 @@ def _makes(op: Op, slot: str) -> bool:
     return any(name != EMPTY_NAME for name in op.outputs.get(slot, ()))
 
 
-def touched(op: Op, inputs: Types, outputs: Types) -> float:
+def memory_traffic(op: Op, inputs: Types, outputs: Types) -> float:
     """The number of bytes that an op with these types reads and writes.
 
     An op whose result is its input with other dims touches nothing; a lookup reads as much of its table as it writes,

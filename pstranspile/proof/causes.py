@@ -25,10 +25,10 @@ from pstranspile.proof.compare import (
     OF_STATES,
     Snapshot,
     chunks,
+    combine_fetched,
     largest_difference,
     plain,
-    scaled,
-    together,
+    scale_difference,
 )
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.meanings import TRAINERS, Machines, Meaning, compares_rows, meaning_of
@@ -218,19 +218,21 @@ class Differing(NamedTuple):
                 result.append(verdict)
             elif own is not None:
                 result.append(
-                    self._settled(verdict, self.deviations[verdict.name])._replace(equality=DIFFERENT, first=own)
+                    self._settle_by_gradients(verdict, self.deviations[verdict.name])._replace(
+                        equality=DIFFERENT, first=own
+                    )
                 )
             elif verdict.equality == DIFFERENT and begin:
                 result.append(verdict._replace(first=max(verdict.first, begin)))
             elif verdict.equality == DIFFERENT:
                 most = max(self.deviations.values(), default=0.0)
-                found = self._settled(verdict, self.deviations.get(verdict.name, most))
+                found = self._settle_by_gradients(verdict, self.deviations.get(verdict.name, most))
                 result.append(found._replace(equality=ROUNDING, first=-1))
             else:
                 result.append(verdict)
         return result
 
-    def _settled(self, verdict: Verdict, deviation: float) -> Verdict:
+    def _settle_by_gradients(self, verdict: Verdict, deviation: float) -> Verdict:
         return verdict._replace(deviation=deviation, tolerance=OF_CHANGE, settled_by=GRADIENTS)
 
 
@@ -250,7 +252,7 @@ def differing_gradients(given: Given, start: Snapshot) -> Differing:
         for step in workload.steps_of_run("gradients in double precision: step"):
             owner = workload.turns.program(step)
             fed = [trainer.feed(step) for trainer in cluster.trainers]
-            one = _Step(given, halves[owner], owner, step, held)
+            one = _ComparedStep(given, halves[owner], owner, step, held)
             for name, deviation in one.deviations(feeds.step(step), fed).items():
                 deviations[name] = max(deviations.get(name, 0.0), deviation)
                 if deviation > OF_CHANGE:
@@ -262,7 +264,7 @@ def differing_gradients(given: Given, start: Snapshot) -> Differing:
     return Differing(first, "", deviations)
 
 
-class _Step:
+class _ComparedStep:
     """The ops of a step before the optimizer, computed on the whole batch and on the shares."""
 
     def __init__(self, given: Given, half: Halves, owner: str, step: int, held: ClusterValues):
@@ -278,10 +280,10 @@ class _Step:
 
     def deviations(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
         """The deviations of the shares from the whole batch, by the names of parameters, states and losses."""
-        whole, _ = self._computed(feed, 0)
+        whole, _ = self._compute_gradients(feed, 0)
         sums, counted, parts = _Sums(), list[float](), dict[str, list[Any]]()
         for trainer, share in enumerate(shares):
-            made, run = self._computed(share or {}, trainer)
+            made, run = self._compute_gradients(share or {}, trainer)
             if run.idle:
                 continue
             counted.append(run.weight)
@@ -295,7 +297,7 @@ class _Step:
         unlike = {name: _deviation_of_rows(whole.get(name), means[name], floor) for name in self.gradients}
         result = {parameter: unlike[gradient] for parameter, gradient in self.half.sent.items()}
         for name, label in self.losses.items():
-            mean, wanted = together(parts.get(name, []), counted, whole.get(name))
+            mean, wanted = combine_fetched(parts.get(name, []), counted, whole.get(name))
             result[label] = _deviation(plain(wanted), mean, OF_STATES * _size(mean))
         for name in self.states:
             wanted = plain(whole.get(name))
@@ -303,14 +305,14 @@ class _Step:
             result[name] = max((_deviation(wanted, plain(part), floor) for part in parts.get(name, ())), default=0.0)
         return result
 
-    def _computed(self, feed: Mapping[str, Any], stream: int) -> tuple[dict[str, Value], Evaluation]:
+    def _compute_gradients(self, feed: Mapping[str, Any], stream: int) -> tuple[dict[str, Value], Evaluation]:
         """The gradients, losses and states that the ops before the optimizer compute from a feed."""
         names = [*self.gradients, *self.losses, *self.states]
         run = Evaluation(
             self.half.program, self.values, _wide(feed), seed=self.given.seed, stream=stream, step=self.step
         )
         if run.idle:
-            return {}, run.without(self.half.first)
+            return {}, run.run_without_rows(self.half.first)
         run.go(self.half.first, keep=names)
         return {name: value for name in names if (value := run.take(name)) is not None}, run
 
@@ -363,7 +365,7 @@ def _deviation(whole: Any, other: Any, floor: float) -> float:
     if whole.dtype.kind != "f":
         return 0.0 if np.array_equal(whole, other) else float("inf")
     most = largest_difference(whole, other)
-    return scaled(most, OF_CHANGE * _size(whole) + floor) if np.isfinite(most) else float("inf")
+    return scale_difference(most, OF_CHANGE * _size(whole) + floor) if np.isfinite(most) else float("inf")
 
 
 def _size(value: Any) -> float:
@@ -441,7 +443,7 @@ class Suspicion:
         self.given = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
         metrics = frozenset[str]() if buffers else metrics_of(main)
-        states = {name for name in held if _kept(main, name)} - metrics
+        states = {name for name in held if _is_persistable(main, name)} - metrics
         self.everywhere = states - sums_of(main)
         """The states that must be equal on every trainer and on the single machine."""
         self.moved = set[int]()
@@ -594,14 +596,14 @@ class Suspicion:
                 made.append(own)
                 continue
             parts = forced_parts(runs[0][name], own, gradient="@GRAD" in name)
-            if parts is None or not self._alike(own, parts):
+            if parts is None or not self._same_as_parts(own, parts):
                 return False
             made.append(parts)
         for place, run in enumerate(runs[1:]):
             run.go((index,), {index: {name: parts[place] for name, parts in zip(inputs, made, strict=True)}})
         return not self._unfit(op, names, runs)[1]
 
-    def _alike(self, own: Sequence[Value], parts: Sequence[Value]) -> bool:
+    def _same_as_parts(self, own: Sequence[Value], parts: Sequence[Value]) -> bool:
         """Whether the values on the shares equal the parts of the value on the whole batch, up to rounding. They don't
         where the value on the whole batch is their mean.
         """
@@ -619,13 +621,13 @@ class Suspicion:
         their values fit. If that hides the causes, the search is made once more with the rows of the whole batch in the
         order in which the micro-batches of the machine have those of the ranks.
         """
-        made, certain = self._found()
+        made, certain = self._find_causes()
         count = 1 if certain else _micro_batches(self.half.program)
         if count > 1 and all(rows % count == 0 for rows in self.rows[1:]):
             self.feeds[0] = self._dealt_alike(count)
             self.moved.clear()
             self.blocked.clear()
-            again, sure = self._found()
+            again, sure = self._find_causes()
             made = again if sure else made
         return made
 
@@ -642,7 +644,7 @@ class Suspicion:
             for name, array in arrays.items()
         }
 
-    def _found(self) -> tuple[list[Cause], bool]:
+    def _find_causes(self) -> tuple[list[Cause], bool]:
         """(the causes for the rows as they are, whether one of them surely is a cause)."""
         ops = self.half.program.main_block.ops
         wrong, first = self.misfits(range(len(ops)))
@@ -657,7 +659,7 @@ class Suspicion:
             if found == MOST or (group is passing and result):
                 break
             by_all = self.misfits(group)[0] - remaining
-            made, sure, vague = self._described(
+            made, sure, vague = self._describe_first_cause(
                 group if by_all else (),
                 lambda index, group=group, by_all=by_all: (
                     by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
@@ -683,7 +685,9 @@ class Suspicion:
             result.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
         return result
 
-    def _described(self, group: Iterable[int], differing: Callable[[int], set[str]]) -> tuple[list[Cause], bool, bool]:
+    def _describe_first_cause(
+        self, group: Iterable[int], differing: Callable[[int], set[str]]
+    ) -> tuple[list[Cause], bool, bool]:
         """(what is said of the first op of a group that is a cause, whether it surely is, whether nothing can be said
         of it). `differing` gives the variables that an op makes differ.
         """
@@ -709,7 +713,7 @@ class Suspicion:
         result = list[Cause]()
         for group in [*self._alike_types(suspects).values()][:TRIED]:
             fitting = wrong - self.misfits([index for index in ops if index not in group])[0]
-            made, sure, _ = self._described(group if fitting else (), lambda _, fitting=fitting: fitting)
+            made, sure, _ = self._describe_first_cause(group if fitting else (), lambda _, fitting=fitting: fitting)
             if sure:
                 return made
             result = result or made
@@ -790,7 +794,7 @@ def _is_loss(op: Op) -> bool:
     return op.role == OpRole.FORWARD | OpRole.LOSS
 
 
-def _kept(main: Program, name: str) -> bool:
+def _is_persistable(main: Program, name: str) -> bool:
     var = main.main_block.vars.get(name)
     return var is not None and var.persistable
 

@@ -21,7 +21,7 @@ from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import (
     MOST_CHECKED,
-    checked,
+    check_arguments,
     expect,
     expect_module,
     expect_number,
@@ -54,12 +54,12 @@ from pstranspile.proof.training import (
     rows_of_example,
     start_cluster,
     train_both,
-    unstarted,
+    zeros_for_metrics,
 )
 from pstranspile.proof.workload import Given, OnProgress, Watch, Workload, precisely
 from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.scope import own_copy
-from pstranspile.runtime.run.seeds import divided
+from pstranspile.runtime.run.seeds import is_divided
 from pstranspile.runtime.run.step_feeds import ENDLESS, GivenFeeds, RowSource, batches_of_rows, refuse_turns
 
 # Trainers with wrong initial values for the variables that they should receive at the start. If a trainer does not
@@ -131,7 +131,7 @@ ROWS_PER_TRAINER = 3
 """The number of rows per trainer in a batch of made data."""
 
 
-@checked
+@check_arguments
 def check(
     module: Module,
     job: Job,
@@ -189,7 +189,7 @@ def check(
         workload.limit_to(_usual_steps(workload, feeds))
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     init = {**module.start, **(init or {})}
-    init = {**unstarted(module, workload, init), **init}
+    init = {**zeros_for_metrics(module, workload, init), **init}
     data = feeds
     if feeds is not None:
         fed = fed or workload.feeds(feeds).steps or 0
@@ -204,7 +204,7 @@ def check(
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     if _kept_by(workload.whole) > COLLECTED:
         gc.collect()  # machines refer to each other, so that only the collector frees them
-    report, shown = _compared(given, job, first)
+    report, shown = _compare_fault_free(given, job, first)
     report = report._replace(fed=fed if fed < ENDLESS else 0)
     if end is not None:
         report = report._replace(end=_sentence_of(end, job), endless_wait=meeting_of(job.mode) == "ranks")
@@ -330,7 +330,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
     )
 
 
-def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
+def _compare_fault_free(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
     """Compares both sides without faults and in one order of events.
 
     Returns the report, and the reasons for deviations on servers. The verdicts are of double precision if possible.
@@ -384,7 +384,7 @@ def _given_whole(given: Given) -> tuple[str, ...]:
     """
     workload, feeds = given.workload, given.workload.feeds(given.feeds)
     fed = {name for step in range(workload.steps) for name in feeds.step(step)}
-    shared = given.made.plan.trainers > 1 and not any(divided(workload.whole, name) for name in fed)
+    shared = given.made.plan.trainers > 1 and not any(is_divided(workload.whole, name) for name in fed)
     return tuple(sorted(fed)) if shared else ()
 
 

@@ -151,7 +151,7 @@ def _has_nan(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value.max(initial=0.0)))
 
 
-def moved(value: Any, start: Any) -> float:
+def largest_change(value: Any, start: Any) -> float:
     """The largest absolute change of an element since `start`; the largest absolute value if there was no start
     value.
     """
@@ -187,10 +187,10 @@ def deviation_in_doubles(cluster: Any, single: Any, change: float, floor: float 
     most = largest_difference(cluster, single)
     if not np.isfinite(most):
         return 0.0 if np.array_equal(cluster, single, equal_nan=cluster.dtype.kind == "f") else float("inf")
-    return scaled(most, OF_CHANGE * change + OF_VALUE * _largest(single) + floor)
+    return scale_difference(most, OF_CHANGE * change + OF_VALUE * _largest(single) + floor)
 
 
-def scaled(difference: float, allowed: float) -> float:
+def scale_difference(difference: float, allowed: float) -> float:
     """A difference, scaled so that `OF_CHANGE` stands for the difference `allowed`."""
     if not difference:
         return 0.0
@@ -253,10 +253,12 @@ class Comparison:
         self.workload = workload
         self.start = start
         self.parameters = {var.name for var in workload.whole.parameters()}
-        self.updated = {n for owner in workload.programs if workload.steps_of(owner) for n in workload.updated(owner)}
+        self.updated = {
+            n for owner in workload.programs if workload.steps_of(owner) for n in workload.updated_parameters(owner)
+        }
         self.fetched = {
             label: _Line(label, "metric" if name in workload.metrics else workload.kind(owner))
-            for owner, label, name in _watched(workload)
+            for owner, label, name in _fetched_variables(workload)
         }
         self.lines: dict[str, _Line] = {}
         self.metrics: dict[str, _Metric] = {}
@@ -327,7 +329,7 @@ class PreciseComparison:
         largest = {True: 0.0, False: 0.0}
         for name, value in seen.single.items():
             if name not in self.workload.metrics:
-                change, mine = moved(value, self.start.get(name)), name in self.parameters
+                change, mine = largest_change(value, self.start.get(name)), name in self.parameters
                 largest[mine] = max(largest[mine], change)
                 self.change[name] = max(self.change.get(name, 0.0), change)
         for item in self.verdicts:
@@ -335,7 +337,7 @@ class PreciseComparison:
                 continue
             if item.kind in FETCHED:
                 cluster, single = seen.fetched.get(item.name, (None, None))
-                found = deviation_in_doubles(cluster, single, moved(single, None), OF_STATES)
+                found = deviation_in_doubles(cluster, single, largest_change(single, None), OF_STATES)
             else:
                 mine = item.kind == "parameter"
                 floor = (OF_LARGEST if mine else OF_STATES) * largest[mine]
@@ -345,7 +347,7 @@ class PreciseComparison:
             if found > OF_CHANGE:
                 self.bad.setdefault(item, seen.step)
 
-    def settled(self) -> list[Verdict]:
+    def precise_verdicts(self) -> list[Verdict]:
         """The verdicts with the outcome in double precision."""
         return [
             item
@@ -361,16 +363,16 @@ class PreciseComparison:
         ]
 
 
-def _watched(workload: Workload) -> list[tuple[str, str, str]]:
+def _fetched_variables(workload: Workload) -> list[tuple[str, str, str]]:
     """The fetched variables: program, name in reports, and name in the program."""
     return [
         (owner, workload.label(owner, name), name)
-        for owner, names in workload.watched.items()
+        for owner, names in workload.fetched_names.items()
         for name in (names if workload.steps_of(owner) else ())
     ]
 
 
-def together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
+def combine_fetched(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
     """Combines the fetched values of trainers to one value, and returns it with the value to compare it with.
 
     Values of other dims than `whole` are concatenated along rows; others are averaged with `weights`. Both results are

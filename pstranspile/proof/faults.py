@@ -20,14 +20,14 @@ from pstranspile.cluster.machines.rings import RingListener
 from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
 from pstranspile.cluster.machines.server import Contributions, Server, ServerListener
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
+from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, largest_change, plain, same_in_doubles
 from pstranspile.proof.replays import Ledger, held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
 from pstranspile.proof.training import SingleMachine, start_cluster
 from pstranspile.proof.workload import Given, precisely
-from pstranspile.runtime.run.batch import joined
+from pstranspile.runtime.run.batch import concat_shares
 from pstranspile.runtime.run.scope import own_copy
-from pstranspile.runtime.run.seeds import divided
+from pstranspile.runtime.run.seeds import is_divided
 
 
 class Entry(NamedTuple):
@@ -91,7 +91,7 @@ class UpdateLedger(ServerListener):
                 seen[entry] = seen.get(entry, 0) + 1
                 if entry not in self.sent:
                     result.append(f"{_entry_label(entry)} was applied, but never sent in this step")
-                elif not _same(self.sent[entry], value):
+                elif not _same_value(self.sent[entry], value):
                     result.append(f"{_entry_label(entry)} was applied with another value than was sent")
                 elif (server, step, trainer) not in self.reported:
                     result.append(f"{_entry_label(entry)} was applied, but its trainer did not report")
@@ -102,13 +102,13 @@ class UpdateLedger(ServerListener):
         return result
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same_value(one: Any, other: Any) -> bool:
     """Whether two values are the same object, or equal bit for bit after a server has read one from a file."""
     if one is other:
         return True
     if isinstance(one, tuple):
         parts = cast("tuple[Any, ...]", one)
-        return isinstance(other, tuple) and all(map(_same, parts, cast("tuple[Any, ...]", other)))
+        return isinstance(other, tuple) and all(map(_same_value, parts, cast("tuple[Any, ...]", other)))
     if not hasattr(one, "tobytes"):
         return one == other
     return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
@@ -148,20 +148,20 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
             return result
         held, _ = precisely(given, lambda given: held_to_source(given, None, faults))
         return result._replace(wrong=(*result.wrong, *held.problems), held=True)
-    counted = _counted(run.books, run.sums, run.cluster, workload.steps)
+    counted = _contributing_trainers(run.books, run.sums, run.cluster, workload.steps)
     if isinstance(counted, str):
         return result._replace(not_compared=counted)
     all_trainers = frozenset(range(len(run.cluster.trainers)))
-    away = tuple(_away(counted, run.cluster))
+    away = tuple(_absences(counted, run.cluster))
     if all(names == all_trainers for names in counted):
-        return _compared(result, run.ends, sound.parameters, _never)
+        return _compare_parameters(result, run.ends, sound.parameters, _never)
     result = result._replace(away=away)
     if not sound.holds:
         return result._replace(not_compared="without faults, too, it is not what a single machine gives")
     if sound.uneven:
         return result._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
     (ours, wanted, start), _ = precisely(given, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted)))
-    return _compared(result, ours, wanted, _fitting(wanted, start))
+    return _compare_parameters(result, ours, wanted, _fitting(wanted, start))
 
 
 class _Sums(RingListener):
@@ -170,7 +170,7 @@ class _Sums(RingListener):
     def __init__(self) -> None:
         self.of: dict[int, set[frozenset[int]]] = {}
 
-    def summed(self, step: int, trainers: Sequence[int]) -> None:
+    def sum_done(self, step: int, trainers: Sequence[int]) -> None:
         """Records that a sum over a ring was made of the parts of these trainers."""
         self.of.setdefault(step, set()).add(frozenset(trainers))
 
@@ -199,7 +199,7 @@ class _FaultyRun:
             if [finding.code for finding in problem.diagnostics] != ["cluster-stuck"]:
                 raise
             self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
-        self.unreached = () if self.stuck else tuple(self.cluster.injector.unreached())
+        self.unreached = () if self.stuck else tuple(self.cluster.injector.unreached_lines())
         self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
         self.restarts = self.cluster.injector.scenario.restarts
 
@@ -229,17 +229,17 @@ def _never(_name: str, _value: Any, _wanted: Any, _difference: float) -> bool:
 
 def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
     """The rule for values that may differ by rounding. It is strict for values in double precision."""
-    changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
+    changes = {name: largest_change(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
 
-    def alike(name: str, ours: Any, expected: Any, difference: float) -> bool:
+    def is_within_tolerance(name: str, ours: Any, expected: Any, difference: float) -> bool:
         wide = expected is not None and expected.dtype == "float64"
         return same_in_doubles(ours, expected, changes[name], floor) if wide else difference <= ROUGH
 
-    return alike
+    return is_within_tolerance
 
 
-def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) -> Faulty:
+def _compare_parameters(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) -> Faulty:
     """Compares the final parameters and returns the outcome with the worst verdict. `alike` judges values that
     differ.
     """
@@ -257,7 +257,7 @@ def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) ->
 # The trainers that counted in each step.
 
 
-def _counted(
+def _contributing_trainers(
     books: UpdateLedger, sums: Mapping[int, set[frozenset[int]]], cluster: Cluster, steps: int
 ) -> list[frozenset[int]] | str:
     """The trainers whose gradients went into the update of each step; a sentence if machines do not agree on them."""
@@ -280,7 +280,7 @@ def _counted(
     return result
 
 
-def _away(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]:
+def _absences(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]:
     """The periods, in steps from 1, in which a trainer did not count."""
     for trainer in cluster.trainers:
         begun = 0
@@ -306,6 +306,6 @@ def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, S
         shares = [share for index in sorted(present) if (share := trainers[index].feed(step)) is not None]
         if shares:
             program = workload.programs[workload.turns.program(step)]
-            single.train(step, joined(shares, [name for name in shares[0] if divided(program, name)]))
+            single.train(step, concat_shares(shares, [name for name in shares[0] if is_divided(program, name)]))
     parameters = {var.name for var in workload.whole.parameters()}
     return {name: value for name, value in single.values().items() if name in parameters}, single.start

@@ -21,7 +21,7 @@ from pstranspile.runtime.run.bound import BoundOp
 from pstranspile.runtime.run.feeds import check_feeds
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.scope import Scope, own_copy
-from pstranspile.runtime.run.seeds import apart_from, scaled, seeds_of, without_unmade_terms
+from pstranspile.runtime.run.seeds import apart_from, scale_seeds, seeds_of, without_unmade_terms
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 
@@ -80,7 +80,7 @@ def _by_roles(program: Program) -> Halves:
                 if gradient in op.output_names:
                     sent[parameter], made_last[gradient] = gradient, index
     roles = find_roles(program.main_block)
-    second = {*roles.moved, *roles.trainer_clips}
+    second = {*roles.moved_by_role, *roles.trainer_clips}
     late: set[str] = set()
     for index, op in enumerate(ops):
         after = any(index > made_last.get(name, len(ops)) or name in late for name in op.input_names)
@@ -173,7 +173,7 @@ class Evaluation:
                     for name, value in self.frame.run_op(bound):
                         self.frame.write(name, value)
                 if index in self._seeds:
-                    self.frame.write(self._seeds[index], scaled({"": self[self._seeds[index]]}, self.weight)[""])
+                    self.frame.write(self._seeds[index], scale_seeds({"": self[self._seeds[index]]}, self.weight)[""])
                 self.forget(last.get(index, ()))
         return self
 
@@ -202,7 +202,7 @@ class Evaluation:
                 del self.frame.local[name]
                 self.lent.pop(name, None)
 
-    def without(self, indices: Sequence[int]) -> Evaluation:
+    def run_without_rows(self, indices: Sequence[int]) -> Evaluation:
         """Runs only those of the ops that need no rows."""
         return self.go(apart_from(self.program, self.execution.feed, indices))
 
@@ -226,7 +226,7 @@ def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
     return {name for name, var in blocks[0].vars.items() if var.persistable and name in result}
 
 
-def combined(values: list[Value], count: int = 0, *, summed: bool = False) -> Value:
+def combine_gradients(values: list[Value], count: int = 0, *, summed: bool = False) -> Value:
     """The mean of the trainers' gradients, added up in the given order; sparse rows are concatenated.
 
     The sum is divided by `count`, or by the number of `values` if `count` is 0. With `summed` it is not divided.

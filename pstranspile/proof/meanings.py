@@ -19,7 +19,7 @@ class Machines(NamedTuple):
     of_torch: bool
     """Whether advice is given in terms of PyTorch functions."""
 
-    def counted(self, numbers: Mapping[int, float], step: int) -> str:
+    def format_counts(self, numbers: Mapping[int, float], step: int) -> str:
         """Formats numbers by machine, at most `_MOST_SHOWN` of them: `12 on rank 0, 31 on rank 1 in step 3`.
 
         `step` counts from 0.
@@ -215,8 +215,8 @@ def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_sh
 
 def _of_other_rows(op: Op, program: Program, machines: Machines, rows: Mapping[int, float], step: int) -> Meaning:
     """The explanation for a mean over selected rows, or all rows of a share, whose number differs between machines."""
-    one, numbers = machines.kind, machines.counted(rows, step)
-    if _chosen(op.input("X") or "", program):
+    one, numbers = machines.kind, machines.format_counts(rows, step)
+    if _is_row_selection(op.input("X") or "", program):
         return Meaning(
             f"this mean counts {numbers}, which are chosen and not as many on every {one}, and the mean of the "
             f"{one}s' means weighs them alike",
@@ -234,7 +234,7 @@ _ALL_REDUCED = "divide the sum by the all-reduced count, and multiply it by the 
 """Advice in PyTorch's terms for a mean that divides by a count."""
 
 
-def _chosen(name: str, program: Program) -> bool:
+def _is_row_selection(name: str, program: Program) -> bool:
     """Whether a value consists of rows that were selected from the batch by a condition."""
     wanted = {name}
     for op in reversed(program.main_block.ops):
@@ -260,7 +260,7 @@ def _of_division(
     if all(value.shape == first.shape and (value == first).all() for value in arrays.values()):
         return None
     counts = {index: float(value.sum(dtype="float64")) for index, value in arrays.items()}
-    numbers = machines.counted(counts, step)
+    numbers = machines.format_counts(counts, step)
     parts = [
         (other, f"this is the {what} of the mean whose sum is at {_place(op)}")
         for other, what in ((division, "division"), (_reduction_of(divisor, program), "count"))
@@ -294,7 +294,7 @@ def _role_forward(op: Op) -> bool:
     return (op.role or OpRole.FORWARD) in (OpRole.FORWARD, OpRole.FORWARD | OpRole.LOSS)
 
 
-def _after(op: Op, program: Program) -> list[Op]:
+def _later_forward_ops(op: Op, program: Program) -> list[Op]:
     """The forward ops that follow an op in the program."""
     ops = program.main_block.ops
     at = next((place for place, other in enumerate(ops) if other is op), len(ops))
@@ -304,7 +304,7 @@ def _after(op: Op, program: Program) -> list[Op]:
 def _division(op: Op, program: Program) -> Op | None:
     """The division that takes this sum as its dividend or its divisor, and so makes a mean; None if there is none."""
     reached = {*op.output_names}
-    for later in _after(op, program):
+    for later in _later_forward_ops(op, program):
         if later.type == "elementwise_div":
             above, below = later.input("X") in reached, later.input("Y") in reached
             if above != below:
@@ -339,7 +339,7 @@ def _first_not_linear(op: Op, program: Program) -> Op | None:
     be linear where that cannot be derived from its type.
     """
     reached, batch = {*op.output_names}, _of_batch(program)
-    for later in _after(op, program):
+    for later in _later_forward_ops(op, program):
         read = reached.intersection(later.input_names)
         if not read:
             continue

@@ -17,7 +17,7 @@ from pstranspile.compiler.job import Job
 from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
-from pstranspile.ir.diagnostics import DiagnosticError, Note, counted, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, quantity
 from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.model import Location
 from pstranspile.proof.check import check as check_programs
@@ -73,7 +73,7 @@ class ModelReport(NamedTuple):
     def __str__(self) -> str:
         """The verdict, what differs first, and every cause with the line of the user's code."""
         report, ranks = self.report, _ranks(self.report)
-        steps = counted(report.steps, "step")
+        steps = quantity(report.steps, "step")
         alone = report.trainers == 1
         if report.holds:
             return f"equal: {ranks} {'trains' if alone else 'train'} as one process does ({steps})"
@@ -93,8 +93,8 @@ class ModelReport(NamedTuple):
 
 def _ranks(report: Report) -> str:
     if report.servers:
-        return f"{counted(report.trainers, 'trainer')} with {counted(report.servers, 'server')}"
-    return f"{counted(report.trainers, 'rank')} of DDP"
+        return f"{quantity(report.trainers, 'trainer')} with {quantity(report.servers, 'server')}"
+    return f"{quantity(report.trainers, 'rank')} of DDP"
 
 
 @suggesting
@@ -127,7 +127,7 @@ def check(
     options: dict[str, Any] = {"clip": clip, "schedule": schedule, "steps": steps, "accumulate": accumulate}
     options["step"] = step
     training = trace(model, batch, loss=loss, optimizer=optimizer, **options)
-    return _checked(training, given, job, accumulate)
+    return _check_training(training, given, job, accumulate)
 
 
 @suggesting
@@ -137,7 +137,7 @@ def check_training(training: Training, batches: Any = None, *, trainers: int = 2
     Raises DiagnosticError (`torch-batch`) for batches that the model was not traced for, or if there are none.
     """
     expect(training, Training, "check_training", "what trace gives")
-    return _checked(training, batches, _job(trainers, pservers))
+    return _check_training(training, batches, _job(trainers, pservers))
 
 
 def _job(trainers: Any, pservers: Any) -> Job:
@@ -147,9 +147,9 @@ def _job(trainers: Any, pservers: Any) -> Job:
     return Job(pservers=pservers, trainers=trainers)
 
 
-def _checked(training: Training, batches: Iterable[Any] | None, job: Job, accumulate: int = 1) -> ModelReport:
+def _check_training(training: Training, batches: Iterable[Any] | None, job: Job, accumulate: int = 1) -> ModelReport:
     if batches is None:
-        fed = _made(training, job.trainers)
+        fed = _make_feeds(training, job.trainers)
     else:
         fed = [training.feeds(batch) for batch in batches_of(batches, len(training.inputs))]
     if not fed:
@@ -166,7 +166,7 @@ def _require_share(training: Training, share: Mapping[str, Array], whose: str, a
     """Raises DiagnosticError (`torch-batch`) for a rank's share of a size that the model was not traced for."""
     uneven = [name for name, array in share.items() if array.ndim and len(array) % accumulate]
     if uneven:
-        rows = counted(len(share[uneven[0]]), "row")
+        rows = quantity(len(share[uneven[0]]), "row")
         message = f"the {rows} of {uneven[0]} that {whose} can't be dealt to {accumulate} micro-batches of one size"
         notes = [Note("leave out a last batch of fewer rows, as drop_last=True of a DataLoader does")]
         raise DiagnosticError([error("torch-batch", message, notes=notes)])
@@ -201,8 +201,8 @@ def _of_model(cause: Cause, training: Training) -> ModelCause:
     return ModelCause(next(found, None), cause.why, cause.instead, cause.op_type, cause.variable)
 
 
-def _made(training: Training, trainers: int) -> list[dict[str, Array]]:
-    """What is fed of batches like the one that the model was traced with (`feeds_like`)."""
+def _make_feeds(training: Training, trainers: int) -> list[dict[str, Array]]:
+    """The feeds made of batches like the one that the model was traced with (`feeds_like`)."""
     module = training.module
     rows = max((len(array) for array in module.example.values() if array.ndim), default=1)
     made = feeds_like(module.example, module.main, STEPS, max(rows, 2 * trainers), 0, trainers)

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed, layout_of
+from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart, layout_of
 from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_name
 from pstranspile.ir.model import EMPTY
 from pstranspile.ops import schema_of
-from pstranspile.proof.compare import CHUNK, Snapshot, moved, plain, same_arrays, same_bits
+from pstranspile.proof.compare import CHUNK, Snapshot, largest_change, plain, same_arrays, same_bits
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.workload import Given
@@ -39,7 +39,7 @@ from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 Place: TypeAlias = "tuple[str, str]"
 """A variable on a machine: the role name of the machine, and the name of the variable there."""
 
-Origins: TypeAlias = "Mapping[Place, tuple[Placed, Part]]"
+Origins: TypeAlias = "Mapping[Place, tuple[Placed, VariablePart]]"
 """The variable of the job that each place holds, and which part of it."""
 
 MOST_CHANGED = 1 / 8
@@ -223,7 +223,7 @@ class SliceUpdates:
         self.seed = seed
         self.ops = {update.parameter: update.ops for update in half.facts.updates}
         self.optimizers = frozenset(index for update in half.facts.updates for index in update.optimizer)
-        self.parts: dict[tuple[str, str], list[Part]] = {}
+        self.parts: dict[tuple[str, str], list[VariablePart]] = {}
         """The parts of each source variable that a server holds, by (server, variable)."""
         for name, placed in layout.variables.items():
             for part in placed.holders:
@@ -246,7 +246,7 @@ class SliceUpdates:
             self._names[key] = {name: part.name for name, part in result.items()}
         return self._names[key]
 
-    def _part(self, name: str, owned: Owned) -> Part | None:
+    def _part(self, name: str, owned: Owned) -> VariablePart | None:
         parts = self.parts.get((owned.server, name), [])
         if len(parts) < 2:
             return parts[0] if parts else None
@@ -268,7 +268,7 @@ class SliceUpdates:
         `counters` are the values from which schedules start, where the ops of schedules do not count themselves.
         `moved` is the change of the slice since the trainer fetched it, for which the gradient is compensated.
         """
-        run = self._updated(self._own(values, owned), owned.parameter, gradient, step, counters, moved)
+        run = self._run_update(self._own(values, owned), owned.parameter, gradient, step, counters, moved)
         return {place: run[name] for name, place in self.written(owned).items()}
 
     def apply_whole(
@@ -285,7 +285,7 @@ class SliceUpdates:
         `whole` are the values of variables that the server does not hold whole, by their names in the source.
         """
         held = {name: whole.get(name, value) for name, value in self._own(values, owned).items()}
-        return self._updated(held, owned.parameter, gradient, step, counters)
+        return self._run_update(held, owned.parameter, gradient, step, counters)
 
     def uses_norm(self, parameter: str) -> bool:
         """Whether the update of a parameter depends on the norm of a whole tensor in the source."""
@@ -297,7 +297,7 @@ class SliceUpdates:
         held = {name: values.get((owned.server, there)) for name, there in names.items()}
         return {name: value for name, value in held.items() if value is not None}
 
-    def _updated(
+    def _run_update(
         self,
         held: Mapping[str, Value],
         parameter: PlannedParameter,
@@ -328,12 +328,12 @@ class SliceUpdates:
 
     def rates(self, values: Mapping[Place, Value], server: str, step: int, counters: Mapping[str, Value]) -> Evaluation:
         """Computes the learning rates on a server from the `counters` of its schedules."""
-        run = Evaluation(self.half.program, self._held(values, server), seed=self.seed, step=step)
+        run = Evaluation(self.half.program, self._rate_op_values(values, server), seed=self.seed, step=step)
         for name, value in counters.items():
             run.give(name, value)
         return run.go(i for i in self.rate_ops() if not self._counts(i, counters))
 
-    def _held(self, values: Mapping[Place, Value], server: str) -> dict[str, Value]:
+    def _rate_op_values(self, values: Mapping[Place, Value], server: str) -> dict[str, Value]:
         ops = [self.half.program.main_block.ops[i] for i in self.rate_ops()]
         named = {name for op in ops for name in op.names}
         table = self.half.plan.table if self.half.plan is not None else None
@@ -431,7 +431,7 @@ class Replay(ABC):
     def begin(self, start: Snapshot) -> None:
         """Checks before the first step that every machine starts with the initial values of the single machine."""
         self.start = start
-        self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._sized(n, v)}))
+        self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._has_same_size(n, v)}))
         counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
         self.shown.update((counter.name, COUNTS) for plan in self.plans for counter in plan.counters)
         for updates in () if self.waits else self.updates.values():  # servers compute rates before the first gradient
@@ -449,11 +449,11 @@ class Replay(ABC):
             if wanted is None or placed.table or placed.name in counters:
                 continue
             started = part.shape == placed.shape and wanted.shape == placed.started
-            sized = started or self._sized(placed.name, wanted)
+            sized = started or self._has_same_size(placed.name, wanted)
             if not sized or not close(value, part_of(placed, part, wanted)):
                 self.note(0, place, "does not start as on a single machine")
 
-    def _sized(self, name: str, value: Any) -> bool:
+    def _has_same_size(self, name: str, value: Any) -> bool:
         """Whether a value has as many elements as the job's variable `name`."""
         placed = self.layout.variables.get(name)
         return placed is not None and not placed.table and value.size == prod(placed.shape)
@@ -490,19 +490,19 @@ class Replay(ABC):
         """Compares every machine with the source program after a step. `step` counts from 0."""
         now = self.live()
         name = self.workload.turns.program(step)
-        wanted = self.expected(self.halves[name], step)
+        wanted = self.expected_values(self.halves[name], step)
         wrong = self._misfits(now, wanted)
         wrong = self.not_rounded(wrong, now, wanted, step) if wrong else wrong
-        for place in self.unexplained(wrong, now, wanted, step) if wrong else ():
+        for place in self.unexplained_places(wrong, now, wanted, step) if wrong else ():
             self.note(step + 1, place, "is not what the source program makes of the values before the step")
         self.look(wanted)
 
     def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
         collective = self.made.plan.collective
-        scaled = collective is not None and not collective.averaged and len(self.feeds) > 1
+        scaled = collective is not None and not collective.averaged_parameters and len(self.feeds) > 1
         floors: dict[str, float] = {}
         for (machine, name), value in wanted.items() if scaled else ():
-            change = moved(plain(value), plain(self.before.get((machine, name))))
+            change = largest_change(plain(value), plain(self.before.get((machine, name))))
             floors[machine] = max(floors.get(machine, 0.0), LATE * change)
         places = (place for place in wanted if place in now and not self._by_row(place))
         return [p for p in places if not self.fits(p, now[p], wanted[p], floors.get(p[0], 0.0))]
@@ -523,7 +523,7 @@ class Replay(ABC):
         """Checks after the last step, when all trainers have left."""
 
     @abstractmethod
-    def expected(self, half: Halves, step: int) -> MachineValues:
+    def expected_values(self, half: Halves, step: int) -> MachineValues:
         """Computes the expected values of every machine after a step."""
 
     def not_rounded(
@@ -532,7 +532,7 @@ class Replay(ABC):
         """The places in `wrong` whose differences can't be due to rounding of gradients."""
         return wrong
 
-    def unexplained(
+    def unexplained_places(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
         """The places in `wrong` whose differences are not by design of the mode."""
@@ -557,10 +557,10 @@ class Replay(ABC):
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, values, feed, seed=self.seed, stream=trainer, step=step, part=self.part)
         if not run.idle:
-            return run.go(half.first, given, self._needed(half, trainer, step))
-        return run.without(half.first) if self.waits else run
+            return run.go(half.first, given, self._needed_variables(half, trainer, step))
+        return run.run_without_rows(half.first) if self.waits else run
 
-    def _needed(self, half: Halves, trainer: int, step: int) -> set[str]:
+    def _needed_variables(self, half: Halves, trainer: int, step: int) -> set[str]:
         """The variables of a trainer that are needed after the first half: by later ops, its scope or its results."""
         held = {name for machine, name in self.origin if machine == f"trainer_{trainer}"}
         return {*kept_after_first(half), *held, *self.cluster.trainers[trainer].results[step].values}
@@ -572,7 +572,7 @@ class Replay(ABC):
             if wanted is not None and not close(value, wanted):
                 self.note(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
 
-    def kept(self, result: MutableMapping[Place, Value], run: Evaluation, machine: str) -> None:
+    def copy_from_run(self, result: MutableMapping[Place, Value], run: Evaluation, machine: str) -> None:
         """Copies the values of a machine's variables from a run to `result`."""
         for place in [place for place in result if place[0] == machine]:
             value = run[place[1]]
@@ -602,7 +602,7 @@ def close(value: Value, wanted: Value, before: Value = None, floor: Any = 0.0, s
         return True
     if a.dtype.kind != "f" or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
-    change = moved(b, c) if c is not None else 0.0
+    change = largest_change(b, c) if c is not None else 0.0
     part = PRECISE if a.dtype == "float64" else single
     return bool((np.abs(a - b) <= part * (np.abs(b) + change) + floor).all())
 

@@ -16,7 +16,7 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.modes.geo import delta_name
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, trainer_suffix
 from pstranspile.proof.compare import PreciseComparison, Snapshot, plain
-from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
+from pstranspile.proof.halves import Evaluation, Halves, combine_gradients, kept_of
 from pstranspile.proof.replay import (
     BY_ID,
     NO_ROWS,
@@ -159,7 +159,7 @@ class EventReplay(Replay):
             payload = message.payload if message.kind in (LOOKUP, PREFETCH) else None
             self.events.append(Event(message.kind, message.target, message.variable, message.trainer, payload))
 
-    def taken(self) -> list[Event]:
+    def take_events(self) -> list[Event]:
         """The events since the last call."""
         events, self.events = self.events, []
         return events
@@ -192,7 +192,7 @@ class SyncReplay(Replay):
         self.rows: dict[str, SelectedRows] = {}
         """The mean gradients of the step that are sparse rows, by name."""
         collective = self.made.plan.collective
-        self.averages = collective.averaged if collective is not None else ()
+        self.averages = collective.averaged_parameters if collective is not None else ()
         """The parameters that trainers average instead of gradients."""
         self.rounded = 0
         """The direction in which means of gradients are shifted by the rounding error: 1 upwards, -1 downwards, 0 not
@@ -211,12 +211,12 @@ class SyncReplay(Replay):
         if collective is not None and collective.summed and not self.averages and not doubles:
             self.part = 1 / len(self.feeds)
 
-    def expected(self, half: Halves, step: int) -> MachineValues:
+    def expected_values(self, half: Halves, step: int) -> MachineValues:
         """Computes the expected values of every machine after a step."""
         result = self.before.copy()
         runs = self._runs(half, step)
         for trainer, run in enumerate(runs):
-            self.kept(result, run, f"trainer_{trainer}")
+            self.copy_from_run(result, run, f"trainer_{trainer}")
             self.results(run, trainer, step)
         if not self.made.plan.pservers:
             self._on_trainers(result, half, runs)
@@ -236,11 +236,11 @@ class SyncReplay(Replay):
         """
         gradients = {} if self.averages else _means(half, runs, self.rounded, summed=self.part != 1.0)
         for trainer, run in enumerate(runs):
-            self.kept(result, _finished(half, run, gradients), f"trainer_{trainer}")
+            self.copy_from_run(result, _run_second_half(half, run, gradients), f"trainer_{trainer}")
         for name in self.averages:
             places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
             learnt = [self.before[place] - result[place] for place in places]
-            mean = self.before[places[0]] - combined(learnt)
+            mean = self.before[places[0]] - combine_gradients(learnt)
             for trainer, place in enumerate(places):
                 result[place] = mean
                 snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
@@ -296,7 +296,7 @@ class SyncReplay(Replay):
         half, problems = self.halves[self.workload.turns.program(step)], list(self.problems)
         shifted: list[Mapping[Place, Value]] = []
         for self.rounded in (1, -1):
-            shifted.append(self.expected(half, step))
+            shifted.append(self.expected_values(half, step))
         self.rounded, self.problems = 0, problems
         return [place for place in wrong if not self._rounds(place, now[place], wanted[place], shifted)]
 
@@ -314,7 +314,7 @@ class SyncReplay(Replay):
 
     # differences that are by design
 
-    def unexplained(
+    def unexplained_places(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
     ) -> list[Place]:
         """The places that still differ if servers update the slices of a parameter separately and skip slices without
@@ -334,8 +334,8 @@ class SyncReplay(Replay):
             if parameter.gradient not in gradients:  # dense ones are not kept, as they are rarely asked for
                 gradients = self._means(updates.half, self._runs(updates.half, step))
             gradient = gradients[parameter.gradient]
-            other, left = self._sliced(parameter, gradient, updates, step)
-            shifted = [self._sliced(parameter, one, updates, step)[0] for one in _both_ways(gradient)]
+            other, left = self._update_slices(parameter, gradient, updates, step)
+            shifted = [self._update_slices(parameter, one, updates, step)[0] for one in _both_ways(gradient)]
             compared = [place for place in other if place in now and not self._by_row(place)]
             if all(self._rounds(place, now[place], other[place], shifted) for place in compared):
                 if left:
@@ -352,7 +352,7 @@ class SyncReplay(Replay):
         trainers = {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))}
         return trainers.union(place for part in owned for place in updates.written(part).values())
 
-    def _sliced(
+    def _update_slices(
         self, parameter: PlannedParameter, gradient: Value, updates: SliceUpdates, step: int
     ) -> tuple[dict[Place, Value], bool]:
         """The expected values if slices are updated separately, and whether slices without rows are skipped."""
@@ -386,9 +386,11 @@ def _means(half: Halves, runs: list[Evaluation], rounded: int = 0, *, summed: bo
     for gradient in dict.fromkeys(half.sent.values()):
         values = [value for run in runs if (value := run.take(gradient)) is not None]
         terms = sum(map(_terms, values)) if rounded else 0
-        values = [_shifted(value, rounded * terms) for value in values] if rounded else values
+        values = [_shift_by_rounding(value, rounded * terms) for value in values] if rounded else values
         if values:
-            result[gradient] = combined(values, len(runs) if any(run.idle for run in runs) else 0, summed=summed)
+            result[gradient] = combine_gradients(
+                values, len(runs) if any(run.idle for run in runs) else 0, summed=summed
+            )
         elif runs and all(run.idle for run in runs):
             result[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
     return result
@@ -397,7 +399,7 @@ def _means(half: Halves, runs: list[Evaluation], rounded: int = 0, *, summed: bo
 def _both_ways(gradient: Value) -> list[Value]:
     """A gradient in single precision shifted upwards and downwards by the rounding error. Empty in double precision."""
     data = gradient.value if isinstance(gradient, SelectedRows) else plain(gradient)
-    return [] if data.dtype == "float64" else [_shifted(gradient, by * _terms(gradient)) for by in (1, -1)]
+    return [] if data.dtype == "float64" else [_shift_by_rounding(gradient, by * _terms(gradient)) for by in (1, -1)]
 
 
 def _terms(gradient: Value) -> int:
@@ -407,23 +409,23 @@ def _terms(gradient: Value) -> int:
     return int(np.unique(gradient.rows, return_counts=True)[1].max())
 
 
-def _shifted(gradient: Value, terms: int) -> Value:
+def _shift_by_rounding(gradient: Value, terms: int) -> Value:
     """A gradient shifted by the rounding error of a sum of `terms` numbers and of one scaling; downwards if `terms` <
     0.
     """
     if isinstance(gradient, SelectedRows):
-        return gradient._replace(value=_shifted(gradient.value, terms))
+        return gradient._replace(value=_shift_by_rounding(gradient.value, terms))
     if not isinstance(gradient, np.ndarray):
         return gradient
     by = ROUNDED * (terms + (1 if terms > 0 else -1))
     return gradient + np.abs(gradient) * gradient.dtype.type(by)
 
 
-def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:
+def _run_second_half(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:
     """Runs the second half after a run of the first, with `gradients` in the place of the run's own."""
     for name, value in gradients.items():
         run.lend(name, value)
-    return run.go(half.second) if gradients or not run.idle else run.without(half.second)
+    return run.go(half.second) if gradients or not run.idle else run.run_without_rows(half.second)
 
 
 # Replays of servers that apply each gradient on arrival. The order is that in which messages were delivered.
@@ -449,18 +451,18 @@ class AsyncReplay(EventReplay):
         """Checks before the first step."""
         super().begin(start)
         self.start = {name: own_copy(start[name]) for name in self.counters if name in start}
-        self.taken()
+        self.take_events()
 
-    def expected(self, half: Halves, step: int) -> MachineValues:
+    def expected_values(self, half: Halves, step: int) -> MachineValues:
         """Computes the expected values of every machine after a step."""
-        window = _Window(self, half, step)
-        for event in self.taken():
+        window = _StepOfTrainers(self, half, step)
+        for event in self.take_events():
             window.take(event)
         return MachineValues(self.origin, own=window.close())
 
     def end(self) -> None:
         """Checks that no gradient is left unapplied when the trainers leave."""
-        for event in self.taken():
+        for event in self.take_events():
             if event.kind in (SEND, NOTIFY):
                 self.problems.append(f"after the last step: {event.kind} {event.variable} came to {event.server}")
 
@@ -490,7 +492,7 @@ class AsyncReplay(EventReplay):
             if not close(changed[place], part_of(*self.origin[place], run[source]), self.before[place]):
                 self.shown[name] = NO_ROWS if left else OWN_NORM
 
-    def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
+    def initial_counters(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
         """The initial values of schedule counters on a server: the number of steps of all trainers so far."""
         result: dict[str, Value] = {}
         for name, counter in self.counters.items():
@@ -504,7 +506,7 @@ def _plan(half: Halves) -> Plan:
     return half.plan
 
 
-class _Window:
+class _StepOfTrainers:
     """One step of all trainers."""
 
     def __init__(self, replay: AsyncReplay, half: Halves, step: int):
@@ -529,7 +531,7 @@ class _Window:
         """Runs the first half on a trainer, with the rows that it has looked up so far."""
         if trainer not in self.runs:
             rows = self.rows.get(trainer, {})
-            remote = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched()}
+            remote = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched_names()}
             self.runs[trainer] = self.replay.share(self.half, trainer, self.step, remote, self._lookups(trainer))
         return self.runs[trainer]
 
@@ -551,7 +553,7 @@ class _Window:
         ops = enumerate(self.half.program.main_block.ops)
         return {i: got[name] for i, op in ops if (name := op.output("Out") or "") in got and op.input("W") in got[name]}
 
-    def _prefetched(self) -> list[str]:
+    def _prefetched_names(self) -> list[str]:
         result = [owned.parameter.name for owned in self.replay.slices.values() if owned.parameter.prefetched]
         return [*result, *(plan.table.name for plan in self.replay.plans if plan.table is not None)]
 
@@ -606,7 +608,7 @@ class _Window:
             return
         self.replay.shown[table.name] = BY_ID
         updates = self.replay.updates[self.replay.workload.turns.program(self.step)]
-        counters = self.replay.counted(event.server, self.replay.start)
+        counters = self.replay.initial_counters(event.server, self.replay.start)
         rate = updates.rates(self.now, event.server, self.step, counters)[table.learning_rate]
         here = event.server, table.name
         self.now[here] = updates.update_table(self.now[here], gradient, rate, number)
@@ -625,7 +627,7 @@ class _Window:
         table = self.replay.choosing.get((owned.server, owned.slice.name))
         if table is not None and isinstance(piece, SelectedRows):
             piece = taken_rows(table, piece)
-        counters = self.replay.counted(owned.server, self.replay.start)
+        counters = self.replay.initial_counters(owned.server, self.replay.start)
         backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
         moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
         changed = self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved)
@@ -660,7 +662,7 @@ class _Window:
         result = dict(self.now)
         for trainer in range(len(self.replay.feeds)):
             machine = f"trainer_{trainer}"
-            self.replay.kept(result, self.run(trainer), machine)
+            self.replay.copy_from_run(result, self.run(trainer), machine)
             self.replay.results(self.run(trainer), trainer, self.step)
             for name, value in self._parameters(trainer).items():
                 if (machine, name) in result:
@@ -714,7 +716,7 @@ class _Window:
         """
         replay = self.replay
         for server in replay.servers if replay.counters else ():
-            counted = replay.counted(server, replay.start)
+            counted = replay.initial_counters(server, replay.start)
             made: dict[str, Value] = {}
             for updates in replay.updates.values():
                 ops, run = updates.half.program.main_block.ops, updates.rates(self.now, server, self.step, counted)
@@ -738,7 +740,7 @@ class GeoReplay(EventReplay):
     def begin(self, start: Mapping[str, Value]) -> None:
         """Checks before the first step. The initial values of trainers count as exchanged."""
         super().begin(start)
-        self.taken()
+        self.take_events()
         names = {owned.parameter.name for owned in self.slices.values()}
         self.trainers = range(len(self.feeds))
         self.old = {(t, name): own_copy(self.before[f"trainer_{t}", name]) for t in self.trainers for name in names}
@@ -749,17 +751,17 @@ class GeoReplay(EventReplay):
         self.every = geo.need_push_nums
         self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
 
-    def expected(self, half: Halves, step: int) -> MachineValues:
+    def expected_values(self, half: Halves, step: int) -> MachineValues:
         """Computes the expected values of every machine after a step."""
         result = dict(self.before)
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
             self.results(run, trainer, step)
             if run.idle:
-                run.without(half.second)
+                run.run_without_rows(half.second)
             else:
                 run.go(half.second)
-            self.kept(result, run, f"trainer_{trainer}")
+            self.copy_from_run(result, run, f"trainer_{trainer}")
             for name, gradient in half.sent.items():
                 if not run.idle and isinstance(value := run[gradient], SelectedRows):
                     self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
@@ -780,7 +782,7 @@ class GeoReplay(EventReplay):
         sent: Counter[tuple[int, Place]] = Counter()
         got: dict[int, dict[Place, Value]] = {}
         deltas: dict[tuple[int, str], Value] = {}
-        for event in self.taken():
+        for event in self.take_events():
             place = event.server, event.variable
             if event.kind == SEND and place in self.deltas:
                 owned = self.deltas[place]
@@ -893,4 +895,4 @@ def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Sce
     train_both(single, values, None if verdicts is None else precise.look, replay)
     cluster.finish()
     replay.end()
-    return result_of(replay, precise.settled())
+    return result_of(replay, precise.precise_verdicts())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pstranspile.ir.diagnostics import cluster_of, counted, in_one_line
+from pstranspile.ir.diagnostics import cluster_of, in_one_line, quantity
 
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
@@ -261,7 +261,7 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     """
     cluster = cluster_of(report.trainers, report.servers)
     fed = report.fed > report.steps
-    steps = f"{report.steps} of {report.fed} fed steps" if fed else counted(report.steps, "step")
+    steps = f"{report.steps} of {report.fed} fed steps" if fed else quantity(report.steps, "step")
     head = f"mode {report.mode}, {cluster}, {steps}"
     head += f" of {report.programs}" if report.programs else ""
     different = report.different if report.promised else ()
@@ -269,7 +269,7 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
     most = len(different) if every else SHOWN
     lines = [_verdict(report), head, *(_line(verdict, width) for verdict in different[:most])]
     if len(different) > most:
-        lines.append(f"  and {counted(len(different) - most, 'more variable')}{hint}")
+        lines.append(f"  and {quantity(len(different) - most, 'more variable')}{hint}")
     lines += _causes(report, every=every, hint=hint)
     lines += _conclusion(report, every=every, hint=hint)
     others = [verdict for verdict in report.verdicts if verdict not in different]
@@ -286,7 +286,7 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
     if allowed:
         most = max(allowed, key=lambda verdict: verdict.worst)
         yield (
-            f"{len(allowed):,} of {counted(len(kept), 'variable')} {'differs' if len(allowed) == 1 else 'differ'}, "
+            f"{len(allowed):,} of {quantity(len(kept), 'variable')} {'differs' if len(allowed) == 1 else 'differ'}, "
             f"which the mode allows; the largest relative difference: %{most.name}, "
             f"{most.worst:.1e} after step {most.worst_step}"
         )
@@ -296,7 +296,7 @@ def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[
         if of:
             worst = max(of, key=lambda verdict: verdict.deviation)
             most = f" (the largest relative difference: %{worst.name}, {_figure(worst)})" if worst.deviation else ""
-            figures.append(f"{counted(len(of), 'variable')} {equality}{most}")
+            figures.append(f"{quantity(len(of), 'variable')} {equality}{most}")
     metrics = len(verdicts) - len(kept)
     if metrics:
         figures.append(f"{metrics} for metrics")
@@ -356,9 +356,9 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
             follow = "the one exchange follows" if report.exchanges == 1 else f"{report.exchanges:,} exchanges follow"
             lines.append(f"{follow} the recurrence of geo: what is learnt is added once, nothing is lost")
     if report.replayed and not report.wrong:
-        lines.append(f"the same holds in {counted(report.schedules, 'other schedule')}")
+        lines.append(f"the same holds in {quantity(report.schedules, 'other schedule')}")
     elif report.schedules and not report.replayed:
-        bad, schedules = len(report.schedule_differs), counted(report.schedules, "schedule")
+        bad, schedules = len(report.schedule_differs), quantity(report.schedules, "schedule")
         if bad:
             seed, name = report.schedule_differs[0]
             end = "ends" if bad == 1 else "end"
@@ -368,8 +368,8 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
     if report.applied is not None:
         result = report.applied
         were = "was" if result.sent == 1 else "were"
-        lines.append(f"{result.applied:,} of {counted(result.sent, 'gradient')} {were} applied, each once")
-        most, mean = f"at most {counted(result.stalest, 'update')}", f"{result.mean_staleness:.2f} on average"
+        lines.append(f"{result.applied:,} of {quantity(result.sent, 'gradient')} {were} applied, each once")
+        most, mean = f"at most {quantity(result.stalest, 'update')}", f"{result.mean_staleness:.2f} on average"
         lines.append(f"staleness: {most} of a parameter between its fetch and the gradient made of it, {mean}")
     return [*lines, *(_fault_lines(report.faulty) if report.faulty is not None else ())]
 
@@ -388,7 +388,7 @@ def _causes(report: Report, *, every: bool, hint: str) -> Iterator[str]:
         if cause.instead:
             yield f"  instead: {cause.instead}"
     if len(report.causes) > most:
-        yield f"and {counted(len(report.causes) - most, 'more cause')}{hint}"
+        yield f"and {quantity(len(report.causes) - most, 'more cause')}{hint}"
     if report.by_uneven_shares:
         yield f"the cause is uneven shares: {report.shares}"
     elif report.promised and report.different and not report.causes:
@@ -454,10 +454,10 @@ def _not_learnt(learnt: Sequence[Learnt], *, every: bool, hint: str) -> Iterator
     parts = [item for item in learnt if 0 < item.changed < item.rows]
     most = len(parts) if every else SHOWN
     for item in parts[:most]:
-        rows = counted(item.rows, "row")
+        rows = quantity(item.rows, "row")
         yield f"{item.changed:,} of {rows} of %{item.parameter} changed; nothing is shown of the others"
     if len(parts) > most:
-        yield f"of {counted(len(parts) - most, 'more table')} some rows changed; nothing is shown of the others{hint}"
+        yield f"of {quantity(len(parts) - most, 'more table')} some rows changed; nothing is shown of the others{hint}"
 
 
 def _fault_lines(result: Faulty) -> list[str]:

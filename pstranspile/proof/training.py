@@ -19,7 +19,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
 from pstranspile.ir.model import EMPTY, STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.proof.compare import Seen, Snapshot, is_zero, plain, together
+from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, plain
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.values import feeds_like, inputs_of, make_feeds
 from pstranspile.proof.workload import Given, Workload
@@ -53,10 +53,10 @@ def made_feeds(
             result[name] = feeds_like(given, program, steps, batch, seed + place, shares)
         else:
             result[name] = make_feeds(program, steps, batch, seed + place, shares)
-    return workload.joined(result)
+    return workload.merge_feeds(result)
 
 
-def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
+def zeros_for_metrics(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
     """Zeros for the variables of metrics that have no initial value, by name. Scripts reset such variables
     themselves.
     """
@@ -87,14 +87,14 @@ def _with_inputs(workload: Workload, problem: Diagnostic) -> Diagnostic:
     for program in workload.programs.values():
         for index, op in enumerate(program.main_block.ops):
             if problem.subject == subject_of(op):
-                names = _reached(program, index, op)
+                names = _needed_inputs(program, index, op)
                 named = ", ".join(f"%{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
                 note = Note(f"the data were made and do not suit it; give those of its inputs with --feed: {named}")
                 return problem._replace(notes=(*problem.notes, note)) if names else problem
     return problem
 
 
-def _reached(program: Program, index: int, op: Op) -> list[str]:
+def _needed_inputs(program: Program, index: int, op: Op) -> list[str]:
     """The inputs of a program on which an op depends."""
     wanted = set(op.input_names)
     for before in reversed(program.main_block.ops[:index]):
@@ -144,7 +144,7 @@ class SingleMachine:
         form = owner, tuple(feed)
         if form not in self.prepared:  # at once: until it is prepared, a program keeps all tensors to the end of a step
             execution = Execution(self.workload.programs[owner], self.scope, seed=self.seed)
-            self.prepared[form] = Prepared(execution, tuple(feed), self.workload.watched[owner])
+            self.prepared[form] = Prepared(execution, tuple(feed), self.workload.fetched_names[owner])
         self.prepared[form].execution.count_from(step)
         return self.prepared[form].step(feed)
 
@@ -156,7 +156,7 @@ def start_cluster(
     faults to run.
     """
     workload = given.workload
-    watched = workload.watched if watch else {}
+    watched = workload.fetched_names if watch else {}
     cluster = cluster_of(
         given.made,
         fetch=[workload.label(owner, name) for owner, names in watched.items() for name in names],
@@ -249,10 +249,10 @@ def train_both(
             continue
         owner = workload.turns.program(step)
         fetched: dict[str, tuple[Any, Any]] = {}
-        for name in workload.watched[owner]:
+        for name in workload.fetched_names[owner]:
             weights = [share.weight if isinstance(share, Batch) else 1.0 for share in fed]
             parts = [trainer.results[step].values[name] for trainer in cluster.trainers]
-            fetched[workload.label(owner, name)] = together(parts, weights, wanted[name])
+            fetched[workload.label(owner, name)] = combine_fetched(parts, weights, wanted[name])
         names = workload.metrics | workload.sums
         counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in names}
         look(Seen(step + 1, fetched, held.value, single.values(), counts))

@@ -62,7 +62,7 @@ SymbolicInt: TypeAlias = "tuple[Term | None, int]"
 """An integer in a variable: a dim plus a number. None stands for a dim of 0."""
 
 
-class Known(NamedTuple):
+class KnownValue(NamedTuple):
     """What is known of a variable: its dims, its LoD, and its elements, if these are dims."""
 
     dims: Dims
@@ -89,12 +89,12 @@ class Equations:
         self._count += 1
         return Lod(sequences or self.fresh(), rows or self.fresh(), self._count)
 
-    def resolved(self, term: Term) -> Term:
+    def resolve_term(self, term: Term) -> Term:
         """A term with every solved symbol replaced by its solution."""
         result = Term(term.factor)
         for symbol, power in term.powers:
             there = self.known.get(symbol)
-            value = Term(Fraction(1), ((symbol, 1),)) if there is None else self.resolved(there)
+            value = Term(Fraction(1), ((symbol, 1),)) if there is None else self.resolve_term(there)
             if there is not None:
                 self.known[symbol] = value
             for _ in range(abs(power)):
@@ -103,7 +103,7 @@ class Equations:
 
     def equate(self, a: Term, b: Term) -> None:
         """States that two dims are equal. It solves for one symbol, if possible one whose solution has no fractions."""
-        ratio = self.resolved(a).times(self.resolved(b), -1)
+        ratio = self.resolve_term(a).times(self.resolve_term(b), -1)
         if not ratio.factor:
             return
         solutions: list[tuple[bool, int, int, Term]] = []
@@ -135,9 +135,9 @@ class Equations:
             self.lods[max(one, other)] = min(one, other)
 
 
-def evaluated(equations: Equations, term: Term, values: Mapping[int, int]) -> int | None:
+def evaluate_term(equations: Equations, term: Term, values: Mapping[int, int]) -> int | None:
     """The value of a term for given values of symbols; None if a symbol has no value or the result is no integer."""
-    resolved = equations.resolved(term)
+    resolved = equations.resolve_term(term)
     if any(symbol not in values for symbol, _ in resolved.powers):
         return None
     result = resolved.factor
@@ -150,22 +150,22 @@ def divisors(equations: Equations, terms: Iterable[Term]) -> dict[int, int]:
     """The number of which each symbol must be a multiple, for all `terms` to be integers."""
     result: dict[int, int] = {}
     for term in terms:
-        resolved = equations.resolved(term)
+        resolved = equations.resolve_term(term)
         if len(resolved.powers) == 1 and resolved.powers[0][1] == 1:
             symbol = resolved.powers[0][0]
             result[symbol] = lcm(result.get(symbol, 1), resolved.factor.denominator)
     return result
 
 
-Made: TypeAlias = "Mapping[str, Known] | None"
+Made: TypeAlias = "Mapping[str, KnownValue] | None"
 """Facts about the outputs of an op by name. For outputs without facts, shape rules and declarations are used."""
 
-Rule: TypeAlias = "Callable[[Uses, Op], Made]"
+Rule: TypeAlias = "Callable[[InputConstraints, Op], Made]"
 
 ONE = constant(1)
 
 
-def out_of(op: Op, known: Known, slot: str = "Out") -> dict[str, Known]:
+def out_of(op: Op, known: KnownValue, slot: str = "Out") -> dict[str, KnownValue]:
     """The facts of a rule: those known of the output in a slot."""
     name = op.output(slot)
     return {} if name is None else {name: known}
@@ -190,7 +190,7 @@ def chosen_dims(op: Op, domain: Below | Within, rank: int, depth: int) -> slice:
     return slice(axis % rank, axis % rank + 1)
 
 
-class Uses:
+class InputConstraints:
     """What the forward ops of a program imply for its inputs, in one pass.
 
     `inputs` are the variables that are fed, `rules` the rules by op type.
@@ -200,8 +200,8 @@ class Uses:
         self.program = program
         self.rules_of = rules
         self.equations = Equations()
-        self.known: dict[str, Known] = {}
-        self.inputs: dict[str, Known] = {}
+        self.known: dict[str, KnownValue] = {}
+        self.inputs: dict[str, KnownValue] = {}
         self.below: dict[str, list[tuple[str, Term]]] = {}
         """Variable -> the upper bounds of its integers, each with the type of the op that uses them as indices."""
         self.lengths: dict[str, list[tuple[Term, bool]]] = {}
@@ -221,7 +221,7 @@ class Uses:
         self.run_block(0)
         whole: dict[tuple[Term, int], Term] = {}
         for (term, cut), short in self.shorter.items():  # equal when shortened: equal before, too
-            self.equations.equate(whole.setdefault((self.equations.resolved(short), cut), term), term)
+            self.equations.equate(whole.setdefault((self.equations.resolve_term(short), cut), term), term)
 
     def fresh(self) -> Term:
         """A new dim of which nothing is known."""
@@ -235,9 +235,9 @@ class Uses:
         """The length of the longest sequence of a LoD."""
         return self.padded.setdefault(self.equations.key(lod), (lod, self.fresh()))[1]
 
-    def shortened(self, dim: Term, cut: int) -> Term:
+    def shortened_dim(self, dim: Term, cut: int) -> Term:
         """The dim that remains when `cut` elements are cut off."""
-        return self.shorter.setdefault((self.equations.resolved(dim), cut), self.fresh())
+        return self.shorter.setdefault((self.equations.resolve_term(dim), cut), self.fresh())
 
     def root(self, name: str) -> str:
         """The variable from which the elements of a variable were first copied unchanged."""
@@ -250,7 +250,7 @@ class Uses:
             return
         dims = self.dims(var.shape)
         lod = self.equations.fresh_lod(rows=dims[0]) if var.tensor.lod_level == 1 and dims else None
-        self.inputs[var.name] = self.known[var.name] = Known(dims, lod)
+        self.inputs[var.name] = self.known[var.name] = KnownValue(dims, lod)
 
     def run_block(self, index: int) -> None:
         """Applies rules and shape rules to the forward ops of a block."""
@@ -260,15 +260,15 @@ class Uses:
             self._limit_indices(op)
             own_rows = facts_of(op.type).rows == "own"
             if op.type in self.rules_of:
-                result = self._ruled(op)
+                result = self._rule_facts(op)
             else:
                 result = {}
                 if not own_rows:
                     self.rows(op)
             if not own_rows:
-                result = {**self._inferred(op, index), **result}
+                result = {**self._shape_rule_facts(op, index), **result}
             for name in dict.fromkeys(op.output_names):
-                made = result.get(name) or self._declared(name, index)
+                made = result.get(name) or self._declared_facts(name, index)
                 if made is not None:
                     self.known[name] = made
 
@@ -284,9 +284,9 @@ class Uses:
     def _depth(self, name: str) -> int:
         """The size of the last dim of a variable; 0 if it is not known."""
         known = self.of(name)
-        return (self.equations.resolved(known.dims[-1]).number or 0) if known is not None and known.dims else 0
+        return (self.equations.resolve_term(known.dims[-1]).number or 0) if known is not None and known.dims else 0
 
-    def _ruled(self, op: Op) -> dict[str, Known]:
+    def _rule_facts(self, op: Op) -> dict[str, KnownValue]:
         """The facts about outputs that the rule of an op returns."""
         try:
             return dict(self.rules_of[op.type](self, op) or {})
@@ -295,22 +295,22 @@ class Uses:
 
     # methods for rules
 
-    def of(self, name: str | None) -> Known | None:
+    def of(self, name: str | None) -> KnownValue | None:
         """The facts about a variable. Parameters and constants have their declared dims."""
         if not name:
             return None
         known = self.known.get(name)
         var = self.program.find_var(name) if known is None else None
         if var is not None and var.tensor is not None and var.shape and min(var.shape) > 0:
-            return Known(self.dims(var.shape))
+            return KnownValue(self.dims(var.shape))
         return known
 
-    def same(self, a: Dims, b: Dims) -> None:
+    def equate_dims(self, a: Dims, b: Dims) -> None:
         """States that two lists of dims are equal, up to the end of the shorter one."""
         for one, other in zip(a, b, strict=False):
             self.equations.equate(one, other)
 
-    def _given(self, op: Op) -> Iterator[Known]:
+    def _input_facts(self, op: Op) -> Iterator[KnownValue]:
         """The facts about the inputs of an op that are not persistable."""
         for name in op.input_names:
             var, known = self.program.find_var(name), self.known.get(name)
@@ -319,39 +319,39 @@ class Uses:
 
     def rows(self, op: Op) -> None:
         """States that an op works row by row: all inputs with an open first dim have the same number of rows."""
-        first: Known | None = None
-        for known in self._given(op):
+        first: KnownValue | None = None
+        for known in self._input_facts(op):
             if first is not None and ONE not in (known.dims[0], first.dims[0]):
                 self.equations.equate(first.dims[0], known.dims[0])
             first = first or known
 
-    def _inferred(self, op: Op, block: int) -> dict[str, Known]:
+    def _shape_rule_facts(self, op: Op, block: int) -> dict[str, KnownValue]:
         """The facts about outputs that the op's shape rule gives, with a prime number in the place of each open dim."""
-        given = list(self._given(op))
+        given = list(self._input_facts(op))
         like = next((known for known in given if known.lod), given[0] if given else None)
-        terms = {self.equations.resolved(dim) for known in given for dim in known.dims}
+        terms = {self.equations.resolve_term(dim) for known in given for dim in known.dims}
         primes = {self._prime(term): term for term in terms if term.powers}
 
         def type_of(name: str) -> TensorType | None:
             var, known = self.program.find_var(name, block), self.known.get(name)
             if var is None or var.tensor is None or known is None:
                 return var.tensor if var is not None else None
-            dims = (self.equations.resolved(dim) for dim in known.dims)
+            dims = (self.equations.resolve_term(dim) for dim in known.dims)
             return var.tensor._replace(shape=tuple(self._prime(d) if d.number is None else d.number for d in dims))
 
         try:
             types = infer_types(op, type_of)
         except ShapeError:
             return {}
-        result: dict[str, Known] = {}
+        result: dict[str, KnownValue] = {}
         same_numbers = facts_of(op.type).numbers in ("moved", "in_order")
         for slot, names in op.outputs.items():
             for name, made in zip(names, types.get(slot, ()), strict=False):
                 if made is None or not made.shape:
                     continue
-                dims = tuple(self._named(number, primes) for number in made.shape)
-                lod = like.lod if like is not None and dims[0] == self.equations.resolved(like.dims[0]) else None
-                result[name] = Known(dims, lod, like.numbers if like is not None and same_numbers else ())
+                dims = tuple(self._term_for_number(number, primes) for number in made.shape)
+                lod = like.lod if like is not None and dims[0] == self.equations.resolve_term(like.dims[0]) else None
+                result[name] = KnownValue(dims, lod, like.numbers if like is not None and same_numbers else ())
                 if same_numbers and len(names) == 1 and name != op.input("X"):
                     self.roots[name] = op.input("X") or name
         return result
@@ -363,7 +363,7 @@ class Uses:
             self._primes[term] = next(n for n in count(last + 2, 2) if all(n % d for d in range(3, isqrt(n) + 1, 2)))
         return self._primes[term]
 
-    def _named(self, number: int, primes: Mapping[int, Term]) -> Term:
+    def _term_for_number(self, number: int, primes: Mapping[int, Term]) -> Term:
         """The term for which a number stands; a new one if there is none."""
         result = constant(1)
         for prime, term in primes.items():
@@ -371,10 +371,10 @@ class Uses:
                 result, number = result.times(term), number // prime
         return result.times(constant(number)) if 0 < number < 1_000_000 else self.fresh()
 
-    def _declared(self, name: str, block: int) -> Known | None:
+    def _declared_facts(self, name: str, block: int) -> KnownValue | None:
         """The facts that the declaration of a variable gives."""
         var = self.program.find_var(name, block)
-        return None if var is None or var.tensor is None or var.persistable else Known(self.dims(var.shape))
+        return None if var is None or var.tensor is None or var.persistable else KnownValue(self.dims(var.shape))
 
     def lod_of(self, name: str | None) -> Lod | None:
         """The LoD of a variable. If none is known, a new one is stored for it."""
@@ -419,20 +419,20 @@ class Uses:
         result = Term(Fraction(1))
         for dim in dims:
             result = result.times(dim)
-        return self.equations.resolved(result)
+        return self.equations.resolve_term(result)
 
 
 # What op types that work on sequences imply for rows and their sequences (see `uses`).
 
 
-def _sequence_pool(uses: Uses, op: Op) -> Made:
+def _sequence_pool(uses: InputConstraints, op: Op) -> Made:
     x, lod = uses.of(op.input("X")), uses.lod_of(op.input("X"))
     if x is None or lod is None:
         return None
     return out_of(op, x._replace(dims=(lod.sequences, *x.dims[1:]), lod=None))
 
 
-def _sequence_expand(uses: Uses, op: Op) -> Made:
+def _sequence_expand(uses: InputConstraints, op: Op) -> Made:
     x, y = uses.of(op.input("X")), uses.lod_of(op.input("Y"))
     if x is None or y is None:
         return None
@@ -443,7 +443,7 @@ def _sequence_expand(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(y.rows, *x.dims[1:]), lod=y))
 
 
-def _sequence_concat(uses: Uses, op: Op) -> Made:
+def _sequence_concat(uses: InputConstraints, op: Op) -> Made:
     names = op.inputs.get("X", ())
     lods = [lod for name in names if (lod := uses.lod_of(name)) is not None]
     x = uses.of(op.input("X"))
@@ -456,7 +456,7 @@ def _sequence_concat(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(made.rows, *x.dims[1:]), lod=made))
 
 
-def _sequence_reshape(uses: Uses, op: Op) -> Made:
+def _sequence_reshape(uses: InputConstraints, op: Op) -> Made:
     x, lod, width = uses.of(op.input("X")), uses.lod_of(op.input("X")), int_of(op, "new_dim", 1)
     if x is None or lod is None:
         return None
@@ -464,7 +464,7 @@ def _sequence_reshape(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(rows, constant(width)), lod=uses.equations.fresh_lod(lod.sequences, rows)))
 
 
-def _sequence_pad(uses: Uses, op: Op) -> Made:
+def _sequence_pad(uses: InputConstraints, op: Op) -> Made:
     x, lod = uses.of(op.input("X")), uses.lod_of(op.input("X"))
     if x is None or lod is None:
         return None
@@ -477,7 +477,7 @@ def _sequence_pad(uses: Uses, op: Op) -> Made:
     return result
 
 
-def _sequence_unpad(uses: Uses, op: Op) -> Made:
+def _sequence_unpad(uses: InputConstraints, op: Op) -> Made:
     x, length = uses.of(op.input("X")), op.input("Length")
     if x is None or length is None:
         return None
@@ -487,7 +487,7 @@ def _sequence_unpad(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(lod.rows, *(x.dims[2:] or (ONE,))), lod=lod))
 
 
-def _sequence_mask(uses: Uses, op: Op) -> Made:
+def _sequence_mask(uses: InputConstraints, op: Op) -> Made:
     x, most = uses.of(op.input("X")), uses.of(op.input("MaxLenTensor"))
     if x is None:
         return None
@@ -499,7 +499,7 @@ def _sequence_mask(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(*x.dims, steps)), "Y")
 
 
-def _by_rank_table(uses: Uses, op: Op) -> Made:
+def _by_rank_table(uses: InputConstraints, op: Op) -> Made:
     """A tensor assembled from the steps of a loop has the rows and sequences of the source of its rank table."""
     table = uses.known.get(op.input("RankTable") or "")
     name = op.output("Out") or ""
@@ -509,27 +509,27 @@ def _by_rank_table(uses: Uses, op: Op) -> Made:
     return out_of(op, table._replace(dims=(table.lod.rows, *uses.dims(var.shape[1:]))))
 
 
-def _rank_table(uses: Uses, op: Op) -> Made:
+def _rank_table(uses: InputConstraints, op: Op) -> Made:
     x = uses.of(op.input("X"))
     uses.lod_of(op.input("X"))
     return out_of(op, x) if x is not None else None
 
 
-def _to_array(uses: Uses, op: Op) -> Made:
+def _to_array(uses: InputConstraints, op: Op) -> Made:
     table = uses.known.get(op.input("RankTable") or "")
     if table is not None:
         uses.equations.equate_lods(uses.lod_of(op.input("X")), table.lod)
     return None
 
 
-def _reordered(uses: Uses, op: Op) -> Made:
+def _reorder_by_rank(uses: InputConstraints, op: Op) -> Made:
     x, table = uses.of(op.input("X")), uses.known.get(op.input("RankTable") or "")
     if x is not None and table is not None and table.lod is not None:
         uses.equations.equate(x.lod.sequences if x.lod else x.dims[0], table.lod.sequences)
     return None if x is None else out_of(op, x)
 
 
-def _recurrent(uses: Uses, op: Op) -> Made:
+def _recurrent(uses: InputConstraints, op: Op) -> Made:
     block = uses.block_of(op)
     if block is None:
         return None
@@ -548,17 +548,17 @@ def _recurrent(uses: Uses, op: Op) -> Made:
     uses.run_block(block)
     for name, known in outside.items():
         uses.known[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
-    result: dict[str, Known] = {}
+    result: dict[str, KnownValue] = {}
     for name in op.outputs.get("outputs", ()):
         if (known := uses.of(name)) is not None:
             result[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
     return result
 
 
-def _aligned(first: str, second: str) -> Rule:
+def _same_sequence_counts(first: str, second: str) -> Rule:
     """The rule that two ragged inputs have the same number of sequences."""
 
-    def rule(uses: Uses, op: Op) -> Made:
+    def rule(uses: InputConstraints, op: Op) -> Made:
         a, b = uses.lod_of(op.input(first)), uses.lod_of(op.input(second))
         if a is not None and b is not None:
             uses.equations.equate(a.sequences, b.sequences)
@@ -570,14 +570,14 @@ def _aligned(first: str, second: str) -> Rule:
 def _alike_sequences(first: str, second: str) -> Rule:
     """The rule that two ragged inputs have sequences of the same lengths."""
 
-    def rule(uses: Uses, op: Op) -> Made:
+    def rule(uses: InputConstraints, op: Op) -> Made:
         uses.equations.equate_lods(uses.lod_of(op.input(first)), uses.lod_of(op.input(second)))
         return None
 
     return rule
 
 
-def _sequence_scatter(uses: Uses, op: Op) -> Made:
+def _sequence_scatter(uses: InputConstraints, op: Op) -> Made:
     """Ids and Updates have sequences of the same lengths, one sequence for each row of X."""
     x, ids = uses.of(op.input("X")), uses.lod_of(op.input("Ids"))
     uses.equations.equate_lods(ids, uses.lod_of(op.input("Updates")))
@@ -586,17 +586,17 @@ def _sequence_scatter(uses: Uses, op: Op) -> Made:
     return None if x is None else out_of(op, x._replace(lod=None))
 
 
-def _scatter(uses: Uses, op: Op) -> Made:
+def _scatter(uses: InputConstraints, op: Op) -> Made:
     """Updates has a row for each element of Ids; its other dims are those of X."""
     x, ids, updates = (uses.of(op.input(slot)) for slot in ("X", "Ids", "Updates"))
     if x is None:
         return None
     if ids is not None and updates is not None:
-        uses.same(updates.dims, (ids.dims[0], *x.dims[1:]))
+        uses.equate_dims(updates.dims, (ids.dims[0], *x.dims[1:]))
     return out_of(op, x._replace(lod=None))
 
 
-def _first_states(uses: Uses, op: Op) -> Made:
+def _first_states(uses: InputConstraints, op: Op) -> Made:
     """The initial states of a recurrence over sequences have a row for each sequence."""
     lod = uses.lod_of(op.input("Input"))
     for slot in ("H0", "C0"):
@@ -606,7 +606,7 @@ def _first_states(uses: Uses, op: Op) -> Made:
     return None
 
 
-def _images_to_sequences(uses: Uses, op: Op) -> Made:
+def _images_to_sequences(uses: InputConstraints, op: Op) -> Made:
     x, var = uses.of(op.input("X")), uses.program.find_var(op.output("Out") or "")
     if x is None or var is None:
         return None
@@ -626,12 +626,12 @@ SEQUENCE_RULES: Mapping[str, Rule] = {
     "array_to_lod_tensor": _by_rank_table,
     "lod_rank_table": _rank_table,
     "lod_tensor_to_array": _to_array,
-    "reorder_lod_tensor_by_rank": _reordered,
+    "reorder_lod_tensor_by_rank": _reorder_by_rank,
     "recurrent": _recurrent,
     "sequence_scatter": _sequence_scatter,
     "im2sequence": _images_to_sequences,
-    "warpctc": _aligned("Logits", "Label"),
-    "edit_distance": _aligned("Hyps", "Refs"),
+    "warpctc": _same_sequence_counts("Logits", "Label"),
+    "edit_distance": _same_sequence_counts("Hyps", "Refs"),
     "linear_chain_crf": _alike_sequences("Emission", "Label"),
     "crf_decoding": _alike_sequences("Emission", "Label"),
 }
@@ -641,7 +641,7 @@ SEQUENCE_RULES: Mapping[str, Rule] = {
 # What single op types imply for dims (see `uses`).
 
 
-def _elementwise(uses: Uses, op: Op) -> Made:
+def _elementwise(uses: InputConstraints, op: Op) -> Made:
     x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
     if x is None or y is None:
         return None if x is None else out_of(op, x._replace(numbers=()))
@@ -654,8 +654,8 @@ def _elementwise(uses: Uses, op: Op) -> Made:
     start = axis if 0 <= axis <= len(x.dims) - len(inner) else len(x.dims) - len(y.dims)
     dims = list(x.dims)
     for place, dim in enumerate(inner if start == axis else y.dims, start):
-        there = uses.equations.resolved(dims[place])
-        dim = uses.equations.resolved(dim)
+        there = uses.equations.resolve_term(dims[place])
+        dim = uses.equations.resolve_term(dim)
         if there == ONE:
             dims[place] = dim
         elif dim != ONE:
@@ -666,15 +666,15 @@ def _elementwise(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=tuple(dims), lod=lod, numbers=()))
 
 
-def _alike(uses: Uses, op: Op) -> Made:
+def _same_dims(uses: InputConstraints, op: Op) -> Made:
     """All inputs have the same dims (`sum`, `stack`)."""
     given = [known for name in op.inputs.get("X", ()) if (known := uses.of(name)) is not None]
     for other in given[1:]:
-        uses.same(given[0].dims, other.dims)
+        uses.equate_dims(given[0].dims, other.dims)
     return None
 
 
-def _concat(uses: Uses, op: Op) -> Made:
+def _concat(uses: InputConstraints, op: Op) -> Made:
     given = [known for name in op.inputs.get("X", ()) if (known := uses.of(name)) is not None]
     for other in given[1:]:
         for place, (a, b) in enumerate(zip(given[0].dims, other.dims, strict=False)):
@@ -683,7 +683,7 @@ def _concat(uses: Uses, op: Op) -> Made:
     return None
 
 
-def _mul(uses: Uses, op: Op) -> Made:
+def _mul(uses: InputConstraints, op: Op) -> Made:
     x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
     if x is None or y is None:
         return None
@@ -692,7 +692,7 @@ def _mul(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(dims=(*x.dims[:rows], *y.dims[cols:])))
 
 
-def _matmul(uses: Uses, op: Op) -> Made:
+def _matmul(uses: InputConstraints, op: Op) -> Made:
     x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
     if x is None or y is None or min(len(x.dims), len(y.dims)) < 2:
         return None
@@ -703,12 +703,12 @@ def _matmul(uses: Uses, op: Op) -> Made:
         b[-2:] = b[:-3:-1]
     uses.equations.equate(a[-1], b[-2])
     if len(a) == len(b):
-        uses.same(tuple(a[:-2]), tuple(b[:-2]))
+        uses.equate_dims(tuple(a[:-2]), tuple(b[:-2]))
     longer = a if len(a) >= len(b) else b
     return out_of(op, x._replace(dims=(*longer[:-2], a[-2], b[-1]), lod=x.lod if len(a) == 2 else None, numbers=()))
 
 
-def _reshape(uses: Uses, op: Op) -> Made:
+def _reshape(uses: InputConstraints, op: Op) -> Made:
     x, wanted = uses.of(op.input("X")), uses.ints(op, "shape")
     if x is None or not wanted:
         return None
@@ -723,18 +723,18 @@ def _reshape(uses: Uses, op: Op) -> Made:
     if None not in dims:
         uses.equations.equate(total, given)
     done = tuple(rest if dim is None else dim for dim in dims)
-    lod = x.lod if uses.equations.resolved(done[0]) == uses.equations.resolved(x.dims[0]) else None
+    lod = x.lod if uses.equations.resolve_term(done[0]) == uses.equations.resolve_term(x.dims[0]) else None
     return out_of(op, x._replace(dims=done, lod=lod))
 
 
-def _slice(uses: Uses, op: Op) -> Made:
+def _slice(uses: InputConstraints, op: Op) -> Made:
     x, axes = uses.of(op.input("Input")), uses.ints(op, "axes")
     if x is None:
         return None
     starts, ends = (_limits(uses, op, which, [x.dims[axis] for axis in axes]) for which in ("Start", "End"))
     dims, numbers = list(x.dims), x.numbers
     for axis, start, end in zip(axes, starts, ends, strict=True):
-        dims[axis] = _cut(uses, dims[axis], start, end)
+        dims[axis] = _sliced_dim(uses, dims[axis], start, end)
         numbers = numbers[start:end] if axis == 0 and start is not None else ()
     dropped = set(uses.ints(op, "decrease_axis"))
     kept = tuple(dim for i, dim in enumerate(dims) if i not in dropped) or (ONE,)
@@ -745,7 +745,7 @@ _END = 1 << 20
 """An index past the end of every open dim."""
 
 
-def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | None]:
+def _limits(uses: InputConstraints, op: Op, which: str, dims: Sequence[Term]) -> list[int | None]:
     """The starts or ends (`which`) of a slice, one for each of `dims`; None where the number is not known.
 
     Negative numbers count from the end.
@@ -761,14 +761,14 @@ def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | 
         term, more = next(iter(known.numbers if (known := uses.of(name)) is not None else ()), None) or (None, -_END)
         if term is not None:  # a bound that is another dim: the two are meant to be equal
             uses.equations.equate(term, dim)
-        same = term is not None and uses.equations.resolved(term) == uses.equations.resolved(dim)
+        same = term is not None and uses.equations.resolve_term(term) == uses.equations.resolve_term(dim)
         result.append((more if more > -_END else None) if term is None else (more or _END) if same else None)
     return result
 
 
-def _cut(uses: Uses, dim: Term, start: int | None, end: int | None) -> Term:
+def _sliced_dim(uses: InputConstraints, dim: Term, start: int | None, end: int | None) -> Term:
     """The size of a dim after slicing."""
-    size = uses.equations.resolved(dim).number
+    size = uses.equations.resolve_term(dim).number
     if start is None or end is None:
         return uses.fresh()
     if size is not None:
@@ -777,10 +777,10 @@ def _cut(uses: Uses, dim: Term, start: int | None, end: int | None) -> Term:
         uses.least.append((dim, end))
         return constant(end - start)
     cut = (start if start >= 0 else _END) + (0 if end >= _END else -end if end < 0 else _END)
-    return dim if not cut else uses.shortened(dim, cut) if cut < _END else uses.fresh()
+    return dim if not cut else uses.shortened_dim(dim, cut) if cut < _END else uses.fresh()
 
 
-def _scale(uses: Uses, op: Op) -> Made:
+def _scale(uses: InputConstraints, op: Op) -> Made:
     x, bias = uses.of(op.input("X")), op.attrs.get("bias")
     uses.rows(op)
     if x is None or not x.numbers or op.attrs.get("scale") != 1 or not isinstance(bias, int | float):
@@ -788,14 +788,14 @@ def _scale(uses: Uses, op: Op) -> Made:
     return out_of(op, x._replace(numbers=tuple((term, more + int(bias)) for term, more in x.numbers)))
 
 
-def _constant(uses: Uses, op: Op) -> Made:
+def _constant(uses: InputConstraints, op: Op) -> Made:
     value, shape = op.attrs.get("value"), uses.ints(op, "shape")
     if shape != (1,) or not isinstance(value, int | float) or op.input("ShapeTensor") or abs(value) >= _END:
         return None
-    return out_of(op, Known((ONE,), None, ((None, int(value)),)))
+    return out_of(op, KnownValue((ONE,), None, ((None, int(value)),)))
 
 
-def _shape(uses: Uses, op: Op) -> Made:
+def _shape(uses: InputConstraints, op: Op) -> Made:
     x = uses.of(op.input("Input"))
     return (
         None
@@ -804,37 +804,37 @@ def _shape(uses: Uses, op: Op) -> Made:
     )
 
 
-def _gather(uses: Uses, op: Op) -> Made:
+def _gather(uses: InputConstraints, op: Op) -> Made:
     x, index = uses.of(op.input("X")), uses.of(op.input("Index"))
     if x is None or index is None:
         return None
     return out_of(op, x._replace(dims=(index.dims[0], *x.dims[1:]), lod=None))
 
 
-def _tdm_sampler(uses: Uses, op: Op) -> Made:
+def _tdm_sampler(uses: InputConstraints, op: Op) -> Made:
     """No facts: `Travel` and `Layer` describe a tree, and their rows are not those of the batch."""
     return None
 
 
-def _gather_nd(uses: Uses, op: Op) -> Made:
+def _gather_nd(uses: InputConstraints, op: Op) -> Made:
     x, index = uses.of(op.input("X")), uses.of(op.input("Index"))
-    depth = uses.equations.resolved(index.dims[-1]).number if index is not None and index.dims else None
+    depth = uses.equations.resolve_term(index.dims[-1]).number if index is not None and index.dims else None
     if x is None or index is None or depth is None:
         return None
     return out_of(op, x._replace(dims=(*index.dims[:-1], *x.dims[depth:]), lod=None))
 
 
-def _labelled(uses: Uses, op: Op) -> Made:
+def _same_leading_dims(uses: InputConstraints, op: Op) -> Made:
     """Predictions and labels have the same dims except the last."""
     given = [known for name in op.input_names if (known := uses.known.get(name)) is not None]
     for other in given[1:]:
         if len(other.dims) > 2:
-            uses.same(given[0].dims[:-1], other.dims[:-1])
+            uses.equate_dims(given[0].dims[:-1], other.dims[:-1])
     uses.rows(op)
     return None
 
 
-def _batch_size_like(uses: Uses, op: Op) -> Made:
+def _batch_size_like(uses: InputConstraints, op: Op) -> Made:
     like, wanted = uses.of(op.input("Input")), list(uses.ints(op, "shape"))
     if like is None or not wanted:
         return None
@@ -855,9 +855,9 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(("reshape", "reshape2"), _reshape),
     **dict.fromkeys(("fill_constant_batch_size_like", "uniform_random_batch_size_like"), _batch_size_like),
-    "sum": _alike,
+    "sum": _same_dims,
     "concat": _concat,
-    "stack": _alike,
+    "stack": _same_dims,
     "mul": _mul,
     "matmul": _matmul,
     "matmul_v2": _matmul,
@@ -869,8 +869,8 @@ RULES: Mapping[str, Rule] = {
     "scatter": _scatter,
     "gather_nd": _gather_nd,
     "tdm_sampler": _tdm_sampler,
-    "softmax_with_cross_entropy": _labelled,
-    "cross_entropy": _labelled,
-    "cross_entropy2": _labelled,
+    "softmax_with_cross_entropy": _same_leading_dims,
+    "cross_entropy": _same_leading_dims,
+    "cross_entropy2": _same_leading_dims,
 }
 """Op type -> its rule. An op without a rule works row by row, unless its facts say that it has rows of its own."""

@@ -16,8 +16,8 @@ from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.facts import AmongThose, Below, Numbers, Within
-from pstranspile.proof.uses import RULES, Lod, Term, Uses, chosen_dims, divisors, evaluated
-from pstranspile.runtime.run.feeds import declared
+from pstranspile.proof.uses import RULES, InputConstraints, Lod, Term, chosen_dims, divisors, evaluate_term
+from pstranspile.runtime.run.feeds import declared_type
 from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.step_feeds import LENGTHS, arrays_of
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor
@@ -204,7 +204,7 @@ class _Maker:
 
     def __init__(self, main: Program, inputs: list[Var], steps: int, batch: int, shares: int):
         self.limits = Limits(main)
-        self.uses = Uses(main, inputs, RULES)
+        self.uses = InputConstraints(main, inputs, RULES)
         self.steps = steps
         self.shares = shares
         self.batch = batch
@@ -221,16 +221,20 @@ class _Maker:
         self._set((known.lod.sequences if known.lod else known.dims[0] for known in flat if known.dims), batch)
         self.rows = frozenset(self.values)
         for (whole, cut), short in self.uses.shorter.items():
-            if any(equations.resolved(dim) == equations.resolved(short) for known in given for dim in known.dims[1:]):
+            if any(
+                equations.resolve_term(dim) == equations.resolve_term(short)
+                for known in given
+                for dim in known.dims[1:]
+            ):
                 self._set((whole,), LONGEST)
                 self._set((short,), (self.number(whole) or cut) - cut)
         self._set((dim for known in given for dim in known.dims[1:]), LONGEST)
         for dim, least in self.uses.least:  # in every share
-            term = equations.resolved(dim)
+            term = equations.resolve_term(dim)
             symbols = [symbol for symbol, _ in term.powers if symbol in self.values]
             if len(symbols) == 1 and (self.number(dim) or least) < least * shares:
                 self.values[symbols[0]] *= math.ceil(least * shares / (self.number(dim) or least))
-        padded = {equations.resolved(lod.rows): self.number(dim) for lod, dim in self.uses.padded.values()}
+        padded = {equations.resolve_term(lod.rows): self.number(dim) for lod, dim in self.uses.padded.values()}
         self.longest = {rows: number for rows, number in padded.items() if number}
         """Rows of sequences -> the length that the longest sequence must have at least."""
 
@@ -239,41 +243,43 @@ class _Maker:
         divided.
         """
         for term in terms:
-            for symbol, _ in self.uses.equations.resolved(term).powers:
+            for symbol, _ in self.uses.equations.resolve_term(term).powers:
                 multiple = self.multiples.get(symbol, 1)
                 fits = value % (multiple * (self.shares if value % self.shares == 0 else 1)) == 0
                 self.values.setdefault(symbol, value if fits else value * multiple)
 
     def number(self, term: Term) -> int | None:
         """The value of a dim; None if it depends on a number of rows that is not set."""
-        return evaluated(self.uses.equations, term, self.values)
+        return evaluate_term(self.uses.equations, term, self.values)
 
     def input(self, var: Var, random: Any) -> dict[str, Any]:
         """The arrays of an input by name. Raises DiagnosticError if no data can be made for it."""
         tensor, known = var.tensor, self.uses.inputs.get(var.name)
         if known is None or tensor is None:
-            raise self._refused(var, f"no data can be made for %{var.name}, declared {declared(var)}")
+            raise self._no_data_error(var, f"no data can be made for %{var.name}, declared {declared_type(var)}")
         numbers = [self.number(dim) for dim in known.dims]
         inner = tuple(number for number in numbers[1:] if number is not None)
         kind = np.dtype(NUMPY_TYPES[tensor.dtype])
         if tensor.lod_level > 1 and len(inner) == len(numbers) - 1:
-            shapes = [self._nested(var, step, inner) for step in range(self.steps)]
-            self._bounded(var, sum(math.prod(shape) for shape, _ in shapes))
-            drawn = [LoDTensor(self._drawn(var.name, kind, shape, random), lod) for shape, lod in shapes]
+            shapes = [self._nested_shape(var, step, inner) for step in range(self.steps)]
+            self._require_bounded_size(var, sum(math.prod(shape) for shape, _ in shapes))
+            drawn = [LoDTensor(self._draw_input(var.name, kind, shape, random), lod) for shape, lod in shapes]
             return arrays_of(var.name, drawn)
         if len(inner) < len(numbers) - 1 or (known.lod is None and None in numbers[:1]):
-            raise self._refused(var, f"it can't be told how many rows %{var.name}, declared {declared(var)}, has")
+            raise self._no_data_error(
+                var, f"it can't be told how many rows %{var.name}, declared {declared_type(var)}, has"
+            )
         if known.lod is None:
             shape = (self.steps, *(number or 0 for number in numbers[:1]), *inner)
-            self._bounded(var, math.prod(shape))
-            return {var.name: self._drawn(var.name, kind, shape, random)}
+            self._require_bounded_size(var, math.prod(shape))
+            return {var.name: self._draw_input(var.name, kind, shape, random)}
         lengths = self._lengths(var, known.lod)
-        self._bounded(var, int(lengths.sum()) * math.prod(inner))
-        rows = self._drawn(var.name, kind, (int(lengths.sum()), *inner), random)
-        rows = self.limits.kept(var.name, rows, np.cumsum(lengths) - lengths.ravel())
+        self._require_bounded_size(var, int(lengths.sum()) * math.prod(inner))
+        rows = self._draw_input(var.name, kind, (int(lengths.sum()), *inner), random)
+        rows = self.limits.keep_sequences_nonempty(var.name, rows, np.cumsum(lengths) - lengths.ravel())
         return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
 
-    def _nested(self, var: Var, step: int, inner: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[int]]]:
+    def _nested_shape(self, var: Var, step: int, inner: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[int]]]:
         """The shape of one step's data for sequences of sequences, and their LoD."""
         assert var.tensor is not None
         lod: list[list[int]] = []
@@ -287,12 +293,14 @@ class _Maker:
         """The lengths of the sequences of an input, of shape [steps, sequences]."""
         sequences, rows = self.number(lod.sequences), self.number(lod.rows)
         if not sequences or (rows is not None and rows < sequences):
-            raise self._refused(var, f"it can't be told how many sequences %{var.name}, declared {declared(var)}, has")
+            raise self._no_data_error(
+                var, f"it can't be told how many sequences %{var.name}, declared {declared_type(var)}, has"
+            )
         if rows is not None:
             even = np.full(sequences, rows // sequences)
             even[: rows % sequences] += 1
             return np.tile(even, (self.steps, 1))
-        term = self.uses.equations.resolved(lod.rows)
+        term = self.uses.equations.resolve_term(lod.rows)
         factor = math.prod([1, *(self.multiples.get(symbol, 1) for symbol, _ in term.powers)]) * term.factor
         longest = self.longest.get(term)
         turns = np.arange(self.steps * sequences).reshape(self.steps, sequences) + np.arange(self.steps)[:, None]
@@ -301,7 +309,7 @@ class _Maker:
             lengths[:, :: max(sequences // self.shares, 1)] = longest
         return lengths
 
-    def _drawn(self, name: str, kind: Any, shape: tuple[int, ...], random: Any) -> Any:
+    def _draw_input(self, name: str, kind: Any, shape: tuple[int, ...], random: Any) -> Any:
         """Draws numbers for an input: lengths of sequences, indices of rows, or what its readers accept otherwise."""
         lengths = [(self.number(dim), reached) for dim, reached in self.uses.lengths.get(name, ())]
         most = min((number for number, _ in lengths if number), default=0)
@@ -314,16 +322,16 @@ class _Maker:
         for _, dim in self.uses.below.get(name, ()):
             limit = self.number(dim)
             if limit:
-                of_batch = any(symbol in self.rows for symbol, _ in self.uses.equations.resolved(dim).powers)
+                of_batch = any(symbol in self.rows for symbol, _ in self.uses.equations.resolve_term(dim).powers)
                 limit = max(limit // self.shares, 1) if of_batch else limit
                 below = limit if below is None else min(below, limit)
         return self.limits.draw(name, kind, shape, random, below)
 
-    def _bounded(self, var: Var, count: int) -> None:
+    def _require_bounded_size(self, var: Var, count: int) -> None:
         if count > LARGEST:
-            raise self._refused(var, f"%{var.name}, declared {declared(var)}, takes more data than is made")
+            raise self._no_data_error(var, f"%{var.name}, declared {declared_type(var)}, takes more data than is made")
 
-    def _refused(self, var: Var, why: str) -> DiagnosticError:
+    def _no_data_error(self, var: Var, why: str) -> DiagnosticError:
         return DiagnosticError(
             [error("check-no-data", f"{why}; give it with --feed", var.location, focus=f"%{var.name}")]
         )
@@ -375,7 +383,7 @@ class Limits:
             return random.uniform(0.5, 1.5, shape).astype(kind)
         return random.uniform(-1.0, 1.0, shape).astype(kind)
 
-    def kept(self, name: str, rows: Any, firsts: Any) -> Any:
+    def keep_sequences_nonempty(self, name: str, rows: Any, firsts: Any) -> Any:
         """Replaces the first integer of each sequence where necessary, so that `sequence_erase` leaves no sequence
         empty.
 

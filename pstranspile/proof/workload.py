@@ -183,7 +183,9 @@ def metrics_of(program: Program) -> frozenset[str]:
     other outputs of the ops that write them.
     """
     block = program.main_block
-    matters = {var.name for var in program.parameters()} | {name for b in program.blocks[1:] for name in _named(b)}
+    matters = {var.name for var in program.parameters()} | {
+        name for b in program.blocks[1:] for name in _names_in_block(b)
+    }
     for op in block.ops:
         role = op.role or OpRole.FORWARD
         if role != OpRole.FORWARD:
@@ -214,7 +216,7 @@ def sums_of(program: Program) -> frozenset[str]:
     return frozenset(sums & made)
 
 
-def _named(block: Block) -> Iterator[str]:
+def _names_in_block(block: Block) -> Iterator[str]:
     for op in block.ops:
         yield from op.input_names
         yield from op.output_names
@@ -289,7 +291,7 @@ class Workload:
         """The steps that run a program, counted from 1."""
         return [step + 1 for step in range(self.steps) if self.turns.program(step) == program]
 
-    def joined(self, feeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def merge_feeds(self, feeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The arrays of all programs in one mapping, with names as in reports, as a cluster takes them."""
         return {self.label(owner, name): array for owner, arrays in feeds.items() for name, array in arrays.items()}
 
@@ -314,13 +316,13 @@ class Workload:
         """The loss of each program; None for a program without one."""
         return {name: loss_of(program) for name, program in self.programs.items()}
 
-    def updated(self, program: str) -> set[str]:
+    def updated_parameters(self, program: str) -> set[str]:
         """The parameters that the ops of a program write."""
         parameters = {var.name for var in self.whole.parameters()}
         return {n for op in self.programs[program].main_block.ops for n in op.output_names} & parameters
 
     @cached_property
-    def watched(self) -> dict[str, tuple[str, ...]]:
+    def fetched_names(self) -> dict[str, tuple[str, ...]]:
         """The variables fetched from each program: its loss, or its results if it has no loss.
 
         Results are fetched only if the program updates no parameter, or programs were selected.
@@ -329,7 +331,7 @@ class Workload:
             name: (loss,)
             if (loss := self.losses[name])
             else results_of(program)
-            if self.text or not self.updated(name)
+            if self.text or not self.updated_parameters(name)
             else ()
             for name, program in self.programs.items()
         }

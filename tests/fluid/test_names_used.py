@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile.fluid.__main__ import main
-from pstranspile.fluid.names_used import DIFFERENT, REFUSED, used
+from pstranspile.fluid.names_used import DIFFERENT, REFUSED, find_used_names
 from tests.fluid.running import SCRIPTS
 
 
@@ -18,7 +18,7 @@ def names(folder: Path, script: str, **modules: str) -> dict[str, tuple[str, lis
         path = folder.joinpath(*name.split("__")).with_suffix(".py")
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    found, unread, _ = used(str(folder / "train.py"))
+    found, unread, _ = find_used_names(str(folder / "train.py"))
     assert unread == []
     return {
         one.name.removeprefix("paddle."): (
@@ -137,7 +137,7 @@ def test_modules_of_the_own_folder_are_read(tmp_path: Path) -> None:
 )
 def test_what_is_missing(script: str, missing: str, note: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script)
-    found, _, _ = used(str(tmp_path / "train.py"))
+    found, _, _ = find_used_names(str(tmp_path / "train.py"))
     told = [one for one in found if one.status == "missing"]
     assert [one.name for one in told] == [f"paddle.{missing}" if missing else "paddle"]
     assert note in told[0].note
@@ -163,13 +163,13 @@ m = Mine()
 m.whatever
 """
     (tmp_path / "train.py").write_text(script)
-    found, _, _ = used(str(tmp_path / "train.py"))
+    found, _, _ = find_used_names(str(tmp_path / "train.py"))
     assert [one for one in found if one.status == "missing"] == []
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
 def test_scripts_that_run_here_miss_nothing(path: Path) -> None:
-    found, unread, _ = used(str(path))
+    found, unread, _ = find_used_names(str(path))
     assert found
     assert unread == []
     assert [one for one in found if one.status == "missing"] == []
@@ -179,7 +179,7 @@ def test_scripts_that_run_here_miss_nothing(path: Path) -> None:
 def test_names_that_are_told_about_are_those_of_modules(name: str, tmp_path: Path) -> None:
     module, _, last = name.rpartition(".")
     (tmp_path / "train.py").write_text(f"from paddle import enable_static\nfrom {module} import {last}\n")
-    found, _, _ = used(str(tmp_path / "train.py"))
+    found, _, _ = find_used_names(str(tmp_path / "train.py"))
     (one,) = (one for one in found if one.name == name)
     assert (one.status, one.note) == (
         ("different", DIFFERENT[name]) if name in DIFFERENT else ("missing", REFUSED[name])
@@ -251,7 +251,7 @@ dense(**{"input": x, "size": 2})
 
 
 def test_arguments_that_a_call_does_not_take_are_missing(tmp_path):
-    found, _, _ = used(str(_written(tmp_path, ARGUMENTS)))
+    found, _, _ = find_used_names(str(_written(tmp_path, ARGUMENTS)))
     missing = [(one.name, one.note, [use.line for use in one.uses]) for one in found if one.status == "missing"]
     assert missing == [
         ("paddle.fluid.Executor().run(fetches=)", "there is no such argument; did you mean fetch_list?", [9]),
@@ -272,7 +272,10 @@ def _written(folder: Path, script: str) -> Path:
 
 def test_the_arguments_of_scripts_that_train_here_are_taken():
     refused = {
-        one.name for path in sorted(SCRIPTS.rglob("*.py")) for one in used(str(path))[0] if one.name.endswith("=)")
+        one.name
+        for path in sorted(SCRIPTS.rglob("*.py"))
+        for one in find_used_names(str(path))[0]
+        if one.name.endswith("=)")
     }
     assert refused == set()
 
@@ -299,7 +302,7 @@ _NET = 'def net():\n    return paddle.static.data("x", [None, 4])\n'
 def test_static_graphs_that_begin_too_late(script: str, line: int, note: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"import paddle\n{script}\n")
     (tmp_path / "other.py").write_text("import paddle\npaddle.zeros([2])\n")
-    found, _, _ = used(str(tmp_path / "train.py"))
+    found, _, _ = find_used_names(str(tmp_path / "train.py"))
     (told,) = [one for one in found if one.status == "missing"]
     assert (told.name, [use.line for use in told.uses]) == ("paddle.enable_static()", [line])
     assert note in told.note
@@ -322,5 +325,5 @@ def test_static_graphs_that_begin_too_late(script: str, line: int, note: str, tm
 def test_static_graphs_that_begin_in_time(script: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"import paddle\n{script}\n")
     (tmp_path / "other.py").write_text("import paddle\npaddle.enable_static()\n")
-    found, _, _ = used(str(tmp_path / "train.py"))
+    found, _, _ = find_used_names(str(tmp_path / "train.py"))
     assert [one for one in found if one.status == "missing"] == []

@@ -39,14 +39,14 @@ def feed(rows: int = 2) -> dict[str, Any]:
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each run was a repetition, in order."""
     seen: list[bool] = []
-    whole = Again.made
+    whole = Again.repeat_run
 
     def made(self: Again, *given: Any) -> Any:
         result = whole(self, *given)
         seen.append(result is not None)
         return result
 
-    monkeypatch.setattr(Again, "made", made)
+    monkeypatch.setattr(Again, "repeat_run", made)
     return seen
 
 

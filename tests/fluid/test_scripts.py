@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.running.failures import rendered, traceback_of
+from pstranspile.fluid.running.failures import render_diagnostics, traceback_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from tests.fluid.running import RECORDED, SCRIPTS, fresh, printed
@@ -150,7 +150,7 @@ def test_every_finding_of_a_line_has_its_place(tmp_path: Path) -> None:
     for findings in (several, [*several, error("run-op-failed", "mul", Location("net.ir", 3, 1))]):
         with pytest.raises(DiagnosticError) as caught:
             exec(code, {"problem": DiagnosticError(findings)})
-        shown = rendered(caught.value)
+        shown = render_diagnostics(caught.value)
         assert shown.count(f"{script}:2:5: error[run-feed-mismatch]") == 2
         assert shown.count("note: when this was run") == len(findings) - 2
 

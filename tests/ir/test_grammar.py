@@ -18,7 +18,7 @@ from pstranspile.ir.layout import BLANKS
 from pstranspile.ir.model import Module
 from pstranspile.ir.text import statement
 from pstranspile.ir.text.diagnose import OPTIONS, grammar_parser, grammar_text
-from pstranspile.ir.text.statement import Context, Refused, Statement
+from pstranspile.ir.text.statement import Context, NotAStatement, Statement
 from pstranspile.ops.textual import LANGUAGE, parse, print_module
 from tests.hostile.counts import cases
 from tests.ir.by_grammar import read
@@ -109,7 +109,7 @@ def test_the_blanks_of_the_code_are_those_of_the_grammar():
 def accepted(text: str) -> bool:
     try:
         Statement(text, Context("a.ir", LANGUAGE)).read()
-    except Refused:
+    except NotAStatement:
         return False
     return True
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.fluid.__main__ import parsed
+from pstranspile.fluid.__main__ import parse_options
 from pstranspile.ir.diagnostics import MAX_FINDINGS
 from pstranspile.ir.reading import kind_of
 from pstranspile.tools.cli import main
@@ -112,9 +112,9 @@ def test_what_a_file_is_in_place_of_data(
         err = capsys.readouterr().err
         assert err.startswith(told)
         assert err.count("\n") == 1
-    assert parsed(["d.csv"]) == f"d.csv: {csv}; a script is needed"
-    assert parsed([str(PROGRAM)]) == f"{PROGRAM}: {program}; a script is needed"
-    assert parsed(["."]) == ". is a folder; name a script"
+    assert parse_options(["d.csv"]) == f"d.csv: {csv}; a script is needed"
+    assert parse_options([str(PROGRAM)]) == f"{PROGRAM}: {program}; a script is needed"
+    assert parse_options(["."]) == ". is a folder; name a script"
 
 
 @pytest.mark.parametrize("name", ["m.pt", "old.pt", "m.safetensors"])

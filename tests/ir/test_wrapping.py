@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import pstranspile as ps
-from pstranspile.compiler.explain.job import shortened, source_line_of
+from pstranspile.compiler.explain.job import shorten_line, source_line_of
 from pstranspile.ir import layout
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.model import Block, FrozenMap, Module, Op, Program
@@ -116,4 +116,4 @@ def test_explain_quotes_the_whole_statement():
     assert origin is not None
     quoted = source_line_of(module)(origin)
     assert quoted is not None
-    assert quoted == shortened(LONG.split("\n")[5].removesuffix("  # here"))
+    assert quoted == shorten_line(LONG.split("\n")[5].removesuffix("  # here"))

@@ -170,8 +170,8 @@ def test_numbers_are_not_limited_where_fluid_takes_any():
 def test_what_limits_admit():
     limits = Limits(0, 2)
     assert [limits.holds(number) for number in (-1, 0, 2, 3, float("nan"))] == [False, True, True, False, False]
-    assert limits.told == "from 0 to 2"
-    assert Limits(above=0, finite=True).told == "finite and above 0"
+    assert limits.range_text == "from 0 to 2"
+    assert Limits(above=0, finite=True).range_text == "finite and above 0"
 
 
 def test_defaults_are_admitted():

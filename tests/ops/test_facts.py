@@ -15,7 +15,7 @@ from pstranspile.ops import all_schemas, facts_of, schema_of
 from pstranspile.ops import facts as facts_module
 from pstranspile.ops.build import typed_slots
 from pstranspile.ops.facts import PLAIN, Below, OpFacts
-from pstranspile.ops.schema import OpSchema, declare, declare_gradient, registered
+from pstranspile.ops.schema import OpSchema, declare, declare_gradient, op_schemas
 from pstranspile.runtime.kernels.kernel import kernel_of
 
 SCHEMAS = all_schemas()
@@ -38,10 +38,10 @@ def stating(fact: str) -> list[OpSchema]:
 @pytest.fixture
 def declared() -> Iterator[None]:
     """Forgets the op types that a test declares."""
-    known = dict(registered())
+    known = dict(op_schemas())
     yield
-    for name in [name for name in registered() if name not in known]:
-        registered().pop(name)  # pyright: ignore[reportAttributeAccessIssue]
+    for name in [name for name in op_schemas() if name not in known]:
+        op_schemas().pop(name)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_declaration_can_state_every_fact_and_no_other():
@@ -98,7 +98,7 @@ def test_facts_that_an_op_cannot_have_are_refused(facts: dict[str, Any], words: 
     with pytest.raises(ValueError, match="my_op: ") as caught:
         declare("my_op", "X -> Out", **facts)
     assert words in str(caught.value)
-    assert "my_op" not in registered()
+    assert "my_op" not in op_schemas()
 
 
 def test_ops_that_communicate():

@@ -9,7 +9,7 @@ from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import all_schemas, schema_of
-from pstranspile.ops.gradient import Wanted, differentiable_types, gradient_name, gradient_rule
+from pstranspile.ops.gradient import WantedGradients, differentiable_types, gradient_name, gradient_rule
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data" / "gradient_ops.json").read_text(encoding="utf-8"))
 ATTRS: dict[str, AttrValue] = {
@@ -60,8 +60,8 @@ def test_gradient_ops_are_fluids(op_type: str):
         return
     assert rule is not None
     op = filled(op_type)
-    assert [described(made) for made in rule(op, Wanted())] == expected
-    unwanted = Wanted(frozenset(gradient_name(name) for name in op.input_names))
+    assert [described(made) for made in rule(op, WantedGradients())] == expected
+    unwanted = WantedGradients(frozenset(gradient_name(name) for name in op.input_names))
     made = rule(op, unwanted)
     assert [[op.type, slots(op.outputs)] for op in made][: len(none_wanted)] == [
         [op_type, {slot: names for slot, names in outputs.items() if names}] for op_type, outputs in none_wanted
@@ -74,7 +74,7 @@ def test_every_differentiable_type_makes_declared_ops():
             continue
         rule = gradient_rule(op_type)
         assert rule is not None
-        for made in rule(filled(op_type), Wanted()):
+        for made in rule(filled(op_type), WantedGradients()):
             schema = all_schemas()[made.type]
             assert set(made.inputs) <= set(schema.inputs)
             assert set(made.outputs) <= set(schema.outputs)
@@ -84,8 +84,8 @@ def test_reading_statistics_of_batch_norm():
     op = filled("batch_norm")
     rule = gradient_rule("batch_norm")
     assert rule is not None
-    (trained,) = rule(op._replace(attrs=FrozenMap({"use_global_stats": False})), Wanted())
-    (fixed,) = rule(op._replace(attrs=FrozenMap({"use_global_stats": True})), Wanted())
+    (trained,) = rule(op._replace(attrs=FrozenMap({"use_global_stats": False})), WantedGradients())
+    (fixed,) = rule(op._replace(attrs=FrozenMap({"use_global_stats": True})), WantedGradients())
     assert set(fixed.inputs) - set(trained.inputs) == {"Mean", "Variance"}
 
 
@@ -93,8 +93,8 @@ def test_index_of_maxima_in_pooled_sequences():
     op = filled("sequence_pool")
     rule = gradient_rule("sequence_pool")
     assert rule is not None
-    (maximum,) = rule(op._replace(attrs=FrozenMap({"pooltype": "MAX"})), Wanted())
-    (average,) = rule(op._replace(attrs=FrozenMap({"pooltype": "AVERAGE"})), Wanted())
+    (maximum,) = rule(op._replace(attrs=FrozenMap({"pooltype": "MAX"})), WantedGradients())
+    (average,) = rule(op._replace(attrs=FrozenMap({"pooltype": "AVERAGE"})), WantedGradients())
     assert maximum.inputs["MaxIndex"] == ("MaxIndex.o0",)
     assert "MaxIndex" not in average.inputs
 

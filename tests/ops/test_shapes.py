@@ -17,7 +17,7 @@ from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DTYPES, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.shapes import ShapeError, describe, fits, infer_types, rule_of, shape_rule
-from pstranspile.ops.work import operations, touched
+from pstranspile.ops.work import memory_traffic, operations
 from tests.ops.typed import infer, op_and_types, problems
 from tests.structure.edits import other_value
 
@@ -74,7 +74,7 @@ def test_recorded_runs_have_work():
             {slot: tuple(types[name] for name in names) for slot, names in s.items()} for s in (op.inputs, op.outputs)
         ]
         assert 0 <= operations(op, *slots) < 1e9, case
-        assert 0 <= touched(op, *slots) < 1e9, case
+        assert 0 <= memory_traffic(op, *slots) < 1e9, case
 
 
 def test_unknown_dims_never_disagree():

@@ -8,7 +8,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
-from pstranspile.ops.work import FAMILIES, family_of, operations, touched, work_rule
+from pstranspile.ops.work import FAMILIES, family_of, memory_traffic, operations, work_rule
 
 ONE, TWO = Ints((1, 1)), Ints((2, 2))
 
@@ -19,7 +19,7 @@ def cost(op: Op, **dims: tuple[int, ...]) -> tuple[float, float]:
     inputs = {slot: tuple(types[name] for name in names) for slot, names in op.inputs.items() if names}
     outputs = {slot: tuple(types.get(name) for name in names) for slot, names in op.outputs.items()}
     outputs = {**outputs, **infer_types(op, types.get)}
-    return operations(op, inputs, outputs), touched(op, inputs, outputs)
+    return operations(op, inputs, outputs), memory_traffic(op, inputs, outputs)
 
 
 def op(op_type: str, inputs: str, outputs: str, **attrs: object) -> Op:

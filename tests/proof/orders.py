@@ -69,8 +69,8 @@ def may_be_taken(made: Compiled, changed: Compiled, module: Module, turns: str |
         name: make_feeds(program, len(workload.steps_of(name)), 3 * made.plan.trainers, 77)
         for name, program in workload.programs.items()
     }
-    _, sent = _messages(module, made, workload, workload.joined(given))
-    taken, others = _messages(module, changed, workload, workload.joined(given))
+    _, sent = _messages(module, made, workload, workload.merge_feeds(given))
+    taken, others = _messages(module, changed, workload, workload.merge_feeds(given))
     if {t: Counter(messages) for t, messages in sent.items()} != {t: Counter(m) for t, m in others.items()}:
         return False
     graph: TopologicalSorter[Any] = TopologicalSorter()

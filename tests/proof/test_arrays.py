@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pstranspile.proof.causes import fits
-from pstranspile.proof.compare import CHUNK, deviation_in_doubles, differ, moved, same_bits
+from pstranspile.proof.compare import CHUNK, deviation_in_doubles, differ, largest_change, same_bits
 from pstranspile.runtime.values import SelectedRows
 
 
@@ -34,7 +34,7 @@ def test_what_is_not_finite_counts_in_every_part(place: int, odd: float):
     b[place] = odd
     assert deviation_in_doubles(b, a, 1.0) == float("inf")
     assert deviation_in_doubles(b, b + 0, 1.0) == 0.0
-    assert moved(b, a) == moved(b, b + 0) == 0.0
+    assert largest_change(b, a) == largest_change(b, b + 0) == 0.0
     a[place] = -odd
     assert deviation_in_doubles(b, a, 1.0) == (0.0 if np.isnan(odd) else float("inf"))
 

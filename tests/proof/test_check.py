@@ -92,7 +92,7 @@ def test_a_gradient_that_is_not_averaged_is_found():
     for name, role in result.roles().items():
         if name.startswith("pserver"):
             blocks = [b._replace(ops=tuple(op for op in b.ops if op.type != "scale")) for b in role.main.blocks]
-            result._made[name] = role._replace(main=role.main._replace(blocks=tuple(blocks)))
+            result._role_cache[name] = role._replace(main=role.main._replace(blocks=tuple(blocks)))
     report = check(module, job(), result=result)
     assert not report.holds
     first = report.different[0]
@@ -109,7 +109,7 @@ def test_a_wrong_seed_of_a_slice_is_found():
         op._replace(attrs=FrozenMap({**op.attrs, "value": 0.5})) if op.type == "fill_constant" else op
         for op in block.ops
     )
-    result._made[role.name] = role._replace(startup=role.startup._replace(blocks=(block._replace(ops=ops),)))
+    result._role_cache[role.name] = role._replace(startup=role.startup._replace(blocks=(block._replace(ops=ops),)))
     assert not check(module, job(), result=result).holds
 
 

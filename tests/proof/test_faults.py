@@ -108,7 +108,7 @@ def test_stuck():
 
 def test_an_average_over_the_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch):
     """A server that goes on dividing by the number of all trainers."""
-    monkeypatch.setattr(synchronous, "without", dividing_by_all(synchronous.without))
+    monkeypatch.setattr(synchronous, "without_gradients", dividing_by_all(synchronous.without_gradients))
     found = checked("leave trainer_1 step 2")
     assert (found.holds, found.equality) == (False, DIFFERENT)
 

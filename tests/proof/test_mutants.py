@@ -134,7 +134,7 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
     module, turns = source(name)
     workload = Workload(module, turns, STEPS)
     trainers = made.plan.trainers
-    feeds = workload.joined(
+    feeds = workload.merge_feeds(
         {
             name: make_feeds(program, len(workload.steps_of(name)), 3 * trainers, data)
             for name, program in workload.programs.items()

@@ -21,7 +21,7 @@ from pstranspile.cluster.checkpoint.state import Memory, Scopes, assign, gather,
 from pstranspile.cluster.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.expect import checked, path_of, wrong_type
+from pstranspile.ir.expect import check_arguments, path_of, wrong_type
 from pstranspile.ir.model import Module
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.step_feeds import Dealing
@@ -174,7 +174,7 @@ def _save_until(
         at = min(at - at % every + every, steps)
         cluster.run_to(at)
         place = target.place(at)
-        target.saved(save_cluster(cluster, job, place, format=format, settings=settings), keep)
+        target.record_checkpoint(save_cluster(cluster, job, place, format=format, settings=settings), keep)
         if on_saved is not None:
             on_saved(place)
 
@@ -267,7 +267,7 @@ def _layout_of(job: Compiled | Module, caller: str) -> Layout:
     return layout_of(job)
 
 
-@checked
+@check_arguments
 def save_checkpoint(
     machines: Any,
     job: Compiled | Module,
@@ -296,7 +296,7 @@ def save_checkpoint(
     return write_checkpoint(folder, layout, state, format, at)
 
 
-@checked
+@check_arguments
 def load_checkpoint(
     machines: Any, job: Compiled | Module, folder: str | os.PathLike[str], *, same_program: bool = True
 ) -> Resumed:

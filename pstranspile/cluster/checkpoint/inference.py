@@ -8,19 +8,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.checkpoint import numbered
+from pstranspile.cluster.checkpoint import numbered_checkpoints
 from pstranspile.cluster.checkpoint.api import scopes_of
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import MANIFEST, require_names
 from pstranspile.cluster.checkpoint.runs import Source, newest
-from pstranspile.cluster.checkpoint.state import State, dense, gather, merged
+from pstranspile.cluster.checkpoint.state import State, dense, gather, merge_table_parts
 from pstranspile.cluster.checkpoint.store import read_checkpoint
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import NameMint
 from pstranspile.frontends.loading import load, require_regular
 from pstranspile.frontends.onnx.writing import onnx_bytes
-from pstranspile.ir.attributes import Strings, renumbered
+from pstranspile.ir.attributes import Strings, renumber_blocks
 from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
@@ -40,7 +40,7 @@ from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables
 from pstranspile.runtime.files.variables import load_variables, persistable_names
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.large.forms import selected, together
+from pstranspile.runtime.large.forms import combine_parts, to_selected_rows
 from pstranspile.runtime.run.files import fitting, read_initial
 from pstranspile.runtime.values import SelectedRows
 from pstranspile.runtime.values.encoding import encode, require_encodable
@@ -56,15 +56,15 @@ class Starting(NamedTuple):
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a checkpoint, or a folder of numbered ones."""
+    """Whether a path is a checkpoint, or a folder of numbered_checkpoints ones."""
     place = Path(path)
     try:
-        return place.is_dir() and ((place / MANIFEST).is_file() or bool(numbered(place)))
+        return place.is_dir() and ((place / MANIFEST).is_file() or bool(numbered_checkpoints(place)))
     except (OSError, ValueError):
         return False
 
 
-def settled(path: str) -> str:
+def resolve_checkpoint(path: str) -> str:
     """The path that all of several processes should read: the newest checkpoint if `path` is a folder of checkpoints,
     else `path` itself.
 
@@ -150,9 +150,9 @@ def _values(state: State, declared: Mapping[str, Var]) -> Iterator[tuple[str, An
     """Yields name and value of every declared variable that a checkpoint has."""
     for name, var in declared.items():
         if name in state.large:
-            yield name, selected(together(state.large[name]), var.shape[0])
+            yield name, to_selected_rows(combine_parts(state.large[name]), var.shape[0])
         elif name in state.tables:
-            table = merged(name, state.tables[name])
+            table = merge_table_parts(name, state.tables[name])
             yield name, dense(table, var.shape[0] if var.shape and var.shape[0] > 0 else int(table.height))
         elif name in state.values:
             yield name, state.values[name]
@@ -183,7 +183,7 @@ def inference_program(
     DiagnosticError (`inference-program`) for a target that nothing computes, and else for an input that is not fed.
     """
     block = program.main_block
-    raise_errors(_unknown(program, feeds, targets))
+    raise_errors(_interface_errors(program, feeds, targets))
     starts = {_maker(block, name) for name in targets if name not in feeds}
     kept: list[Op] = []
     needed = {name for name in targets if name in feeds}
@@ -198,10 +198,10 @@ def inference_program(
         raise_errors(lacking)
     for finding in lacking:
         warn(f"{finding.message}; a run of this model will have to feed it")
-    return _assembled(program, kept, tuple(feeds), tuple(targets), scaled)
+    return _build_inference_model(program, kept, tuple(feeds), tuple(targets), scaled)
 
 
-def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Iterator[Diagnostic]:
+def _interface_errors(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Iterator[Diagnostic]:
     variables, place = program.main_block.vars, file_of(program.main_block.ops)
     for what, names in (("fed", feeds), ("a target", targets)):
         for name in names:
@@ -240,13 +240,13 @@ def _not_declared(program: Program, ops: Iterable[Op], feeds: Sequence[str]) -> 
         known.update(effects_of(program, op).writes)
 
 
-def _assembled(
+def _build_inference_model(
     program: Program, kept: list[Op], feeds: tuple[str, ...], targets: tuple[str, ...], scaled: bool
 ) -> InferenceModel:
     block = program.main_block
     mint = NameMint(name for b in program.blocks for name in b.vars)
     mentioned = {name for op in kept for names in effects_of(program, op) for name in names} | {*feeds, *targets}
-    variables = {name: _declared(var, feeds) for name, var in block.vars.items() if name in mentioned}
+    variables = {name: _inference_var(var, feeds) for name, var in block.vars.items() if name in mentioned}
     numbers = {0: 0}
     for index in sorted({b for op in kept for b in deep_blocks(program, op)}):
         numbers[index] = len(numbers)
@@ -278,7 +278,7 @@ def _assembled(
     return InferenceModel(program._replace(blocks=tuple(blocks)), feeds, tuple(fetched))
 
 
-def _declared(var: Var, feeds: tuple[str, ...]) -> Var:
+def _inference_var(var: Var, feeds: tuple[str, ...]) -> Var:
     """Returns the declaration of a variable for an inference model: no longer a parameter, and not persistable if it is
     fed.
     """
@@ -290,7 +290,7 @@ def _testing(op: Op, numbers: Mapping[int, int]) -> Op:
     numbers.
     """
     schema = schema_of(op.type)
-    attrs = {name: renumbered(value, numbers) for name, value in op.attrs.items()}
+    attrs = {name: renumber_blocks(value, numbers) for name, value in op.attrs.items()}
     if "is_test" in attrs or (schema is not None and "is_test" in schema.defaults):
         attrs["is_test"] = True
     return op._replace(attrs=FrozenMap(attrs))
@@ -399,7 +399,7 @@ def _parameters(machines: Any, job: Compiled | Module, program: Program) -> dict
     result: dict[str, Value] = {}
     for name in persistable_names(program):
         if name in state.tables:
-            result[name] = dense(merged(name, state.tables[name]), layout.variables[name].shape[0])
+            result[name] = dense(merge_table_parts(name, state.tables[name]), layout.variables[name].shape[0])
         elif name not in looked_up:
             result[name] = state.values[name]
     return result
@@ -460,7 +460,7 @@ def _columns(ops: Iterable[Op], kind: str, slot: str) -> tuple[str, ...]:
 def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
     findings: list[Diagnostic] = []
 
-    def moved(op: Op) -> Op:
+    def with_new_endpoints(op: Op) -> Op:
         attrs = dict(op.attrs)
         for name in ("epmap", "endpoints"):
             had = attrs.get(name)
@@ -473,7 +473,7 @@ def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
                 attrs[name] = Strings(new[endpoint] for endpoint in had)
         return op._replace(attrs=FrozenMap(attrs))
 
-    blocks = tuple(block._replace(ops=tuple(moved(op) for op in block.ops)) for block in program.blocks)
+    blocks = tuple(block._replace(ops=tuple(with_new_endpoints(op) for op in block.ops)) for block in program.blocks)
     raise_errors(findings)
     return program._replace(blocks=blocks)
 

@@ -21,7 +21,7 @@ MACHINE = "machine"
 KEPT = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 
 
-class Part(NamedTuple):
+class VariablePart(NamedTuple):
     """The part of a variable that one machine holds: the elements from `offset` on, as a tensor of dims `shape`."""
 
     machine: str
@@ -43,15 +43,15 @@ class Placed(NamedTuple):
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    parts: tuple[Part, ...]
-    others: tuple[Part, ...]
+    parts: tuple[VariablePart, ...]
+    others: tuple[VariablePart, ...]
     table: bool = False
     optional: bool = False
     started: tuple[int, ...] = ()
     declared: Location | None = None
 
     @property
-    def holders(self) -> tuple[Part, ...]:
+    def holders(self) -> tuple[VariablePart, ...]:
         """All holders of the variable or of parts of it."""
         return (*self.parts, *self.others)
 
@@ -85,7 +85,7 @@ class _MachineVar(NamedTuple):
     """One variable of one machine, before the variables of all machines are combined."""
 
     origin: str
-    part: Part
+    part: VariablePart
     whole: TensorType
     table: bool = False
 
@@ -97,7 +97,7 @@ def layout_of(job: Compiled | Module) -> Layout:
     parts of a variable don't make up the whole.
     """
     if isinstance(job, Module):
-        held = [_whole(var, MACHINE) for var in _kept(sources_of(job))]
+        held = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
         return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
     plan = job.plan
     held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
@@ -105,9 +105,11 @@ def layout_of(job: Compiled | Module) -> Layout:
     elsewhere.update(one.origin for one in held if one.table)
     for number in range(plan.trainers):
         role = job.trainer(number)
-        named = _named(role)
+        named = _used_names(role)
         # a trainer at most declares tables that servers look up and variables that only servers update
-        kept = (var for var in _kept(trainer_variables(role)) if var.name in named and var.name not in elsewhere)
+        kept = (
+            var for var in _persistable_vars(trainer_variables(role)) if var.name in named and var.name not in elsewhere
+        )
         held += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
     variables = _put_together(held, job.source)
@@ -115,29 +117,29 @@ def layout_of(job: Compiled | Module) -> Layout:
 
 
 def _whole(var: Var, machine: str) -> _MachineVar:
-    return _MachineVar(var.name, Part(machine, var.name, 0, var.shape), _type(var))
+    return _MachineVar(var.name, VariablePart(machine, var.name, 0, var.shape), _type(var))
 
 
 def _type(var: Var) -> TensorType:
     return var.tensor or TensorType(DType.FP32, ())
 
 
-def _kept(variables: Mapping[str, Var]) -> Iterator[Var]:
+def _persistable_vars(variables: Mapping[str, Var]) -> Iterator[Var]:
     return (var for var in variables.values() if var.persistable and var.kind in KEPT)
 
 
 def sources_of(module: Module) -> Mapping[str, Var]:
     """The variables of block 0 of a module's programs, first those of @main; the start-up program's are left out."""
     others = (program for name, program in module.programs.items() if name not in (MAIN, STARTUP))
-    return _together((module.main, *others))
+    return _merged_variables((module.main, *others))
 
 
 def trainer_variables(role: Role) -> Mapping[str, Var]:
     """The variables of block 0 of all programs of a trainer."""
-    return _together((role.main, *role.others.values()))
+    return _merged_variables((role.main, *role.others.values()))
 
 
-def _named(role: Role) -> set[str]:
+def _used_names(role: Role) -> set[str]:
     """The names of all variables that any op of a trainer uses. A variable that is not among them has no value
     there.
     """
@@ -146,7 +148,7 @@ def _named(role: Role) -> set[str]:
     return {name for op in ops for side in (op.inputs, op.outputs) for names in side.values() for name in names}
 
 
-def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
+def _merged_variables(programs: Sequence[Program]) -> Mapping[str, Var]:
     """The variables of several programs by name. Where programs declare one differently, a persistable declaration
     wins.
     """
@@ -176,11 +178,11 @@ def _on_server(job: Compiled, number: int) -> Iterator[_MachineVar]:
     passing -= _rates(program)
     named = job.plan.distributed_lookup_table
     tables = (named,) if isinstance(named, str) else named or ()
-    for var in _kept(program.main_block.vars):
+    for var in _persistable_vars(program.main_block.vars):
         origin, offset = cuts.get(var.name, (var.name, 0))
         if var.name not in passing and origin not in passing:
             table = var.kind is VarKind.SELECTED_ROWS or origin in tables
-            part = Part(role.name, var.name, 0 if table else offset, var.shape)
+            part = VariablePart(role.name, var.name, 0 if table else offset, var.shape)
             yield _MachineVar(origin, part, _type(source.get(origin, var)), table)
     yield from _backups(role, cuts, source)
 
@@ -195,7 +197,7 @@ def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -
         origin, offset = cuts.get(parameter, (parameter, 0))
         if copy in here and not here[copy].persistable and origin in source:
             number = numbers[parameter] = numbers.get(parameter, -1) + 1
-            part = Part(role.name, copy, offset, here[copy].shape)
+            part = VariablePart(role.name, copy, offset, here[copy].shape)
             yield _MachineVar(f"{origin}{trainer_suffix(number)}_bak", part, _type(source[origin]))
 
 
@@ -276,7 +278,7 @@ def _put_together(held: Iterable[_MachineVar], module: Module) -> dict[str, Plac
     by_origin: dict[str, list[_MachineVar]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
-    result = {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
+    result = {name: _place_variable(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
     for name, placed in result.items():
         started = startup.main_block.vars.get(name) if startup is not None else None
         shape = started.shape if started is not None else ()
@@ -287,7 +289,7 @@ def _put_together(held: Iterable[_MachineVar], module: Module) -> dict[str, Plac
     return result
 
 
-def _placed(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
+def _place_variable(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
     dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole
     optional = declared is None or not declared.persistable
     parts = tuple(one.part for one in held)
@@ -304,12 +306,12 @@ def _placed(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
     return Placed(name, dtype, shape, chosen, tuple(p for p in parts if p not in chosen), optional=optional)
 
 
-def _cover(parts: Iterable[Part], shape: tuple[int, ...]) -> tuple[Part, ...] | None:
+def _cover(parts: Iterable[VariablePart], shape: tuple[int, ...]) -> tuple[VariablePart, ...] | None:
     """Selects parts that together are the whole variable, in order; None if they can't be. Of equal parts, the first
     machine's is selected.
     """
     waiting = sorted(parts, key=lambda part: part.offset)  # stable: in the order of machines where offsets are equal
-    chosen: list[Part] = []
+    chosen: list[VariablePart] = []
     at = 0
     for part in waiting:
         if part.shape == shape and not chosen:

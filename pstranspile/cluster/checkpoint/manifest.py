@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, shell_word
-from pstranspile.ir.json_text import told
+from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.run.frame import DRAWN_FOR_NONE
@@ -54,13 +54,14 @@ def require_settings(had: Settings, now: Settings, place: str | os.PathLike[str]
     for name, value in now.items():
         before = had.get(name, value)
         if before != value:
-            message = f"it was run {_shown(name, before)}, and is to go on {_shown(name, value)}: {_mend(name, before)}"
+            earlier, present = _option_phrase(name, before), _option_phrase(name, value)
+            message = f"it was run {earlier}, and is to go on {present}: {_mend(name, before)}"
             findings.append(error("checkpoint-model", message, Location(str(place))))
     if findings:
         raise DiagnosticError(findings)
 
 
-def _shown(name: str, value: str) -> str:
+def _option_phrase(name: str, value: str) -> str:
     return f"with {_written(name, value)}" if value else f"without --{name}"
 
 
@@ -306,7 +307,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         fields.number("step"),
         cast("dict[str, int]", steps),
         seed,
-        tuple(_saved(fields.inner(value, "values")) for value in fields.list("values")),
+        tuple(_parse_saved(fields.inner(value, "values")) for value in fields.list("values")),
         tuple(_entry(fields.inner(value, "files")) for value in fields.list("files")),
         _dealing(fields.inner(fields.held["dealing"], "dealing")) if "dealing" in fields.held else None,
         _settings(fields),
@@ -330,7 +331,7 @@ def _check(manifest: Manifest, fields: _Fields) -> None:
         seen.add(key)
 
 
-def _saved(fields: _Fields) -> Saved:
+def _parse_saved(fields: _Fields) -> Saved:
     shape = fields.list("shape")
     if not all(map(_is_count, shape)):
         fields.refuse("`shape` does not hold dims")
@@ -393,7 +394,7 @@ def _json(data: bytes, place: str) -> dict[str, Any]:
         held: Any = json.loads(data.decode("utf-8"), object_pairs_hook=distinct)
     except (ValueError, RecursionError) as problem:
         raise DiagnosticError(
-            [error("checkpoint-manifest", f"it is not the JSON it should be: {told(problem)}", where)]
+            [error("checkpoint-manifest", f"it is not the JSON it should be: {describe_json_error(problem)}", where)]
         ) from None
     if not isinstance(held, dict):
         raise DiagnosticError([error("checkpoint-manifest", "it is not a JSON object", where)])

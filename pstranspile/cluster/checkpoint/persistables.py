@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed, layout_of, trainer_variables
+from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart, layout_of, trainer_variables
 from pstranspile.cluster.checkpoint.manifest import TABLES, require_names, table_file
 from pstranspile.cluster.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compiler.compile import Compiled
@@ -30,7 +30,7 @@ from pstranspile.runtime.values.encoding import (
     encode,
     end,
     most_bytes,
-    opened,
+    open_reader,
     read_combined,
     read_selected_rows,
     require_encodable,
@@ -62,7 +62,7 @@ def save_program(
     variables: dict[str, Var] = {}
     saves: list[Op] = []
     remote: list[Op] = []
-    wanted = [placed for placed in _saved(layout) if names is None or placed.name in names]
+    wanted = [placed for placed in _required_variables(layout) if names is None or placed.name in names]
     for placed in wanted:
         on_servers = not placed.table and placed.parts[0].machine.startswith("pserver")
         held = (role.name, placed.name) in {part[:2] for part in placed.holders}
@@ -78,7 +78,7 @@ def save_program(
     return _program(variables, saves)
 
 
-def _saved(layout: Layout) -> Iterator[Placed]:
+def _required_variables(layout: Layout) -> Iterator[Placed]:
     return (placed for placed in layout.variables.values() if not placed.optional)
 
 
@@ -96,7 +96,7 @@ def _recv_save(job: Compiled, placed: Placed, folder: str) -> Op:
     return make_op("recv_save", {}, {}, attrs)
 
 
-def _endpoint(job: Compiled, part: Part) -> str:
+def _endpoint(job: Compiled, part: VariablePart) -> str:
     servers = {f"pserver_{number}": endpoint for number, endpoint in enumerate(job.plan.pservers)}
     return servers[part.machine]
 
@@ -122,7 +122,7 @@ def load_program(job: Compiled, machine: str, folder: str, names: Collection[str
     declared = trainer_variables(role)
     variables: dict[str, Var] = {}
     ops: list[Op] = []
-    for placed in _saved(layout):
+    for placed in _required_variables(layout):
         if names is not None and placed.name not in names:
             continue
         for part in placed.holders:
@@ -203,13 +203,13 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
 
 
 def _read_whole(file: Path, placed: Placed) -> Value:
-    with opened(file) as reader:
+    with open_reader(file) as reader:
         if min(placed.shape, default=0) >= 0:
             reader.begin(most=most_bytes(prod(placed.shape) * 8))
         value: Any = decode_tensor(reader)
         again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
         for _ in placed.holders[1:]:
-            if reader.left >= len(again) > 0:
+            if reader.bytes_left >= len(again) > 0:
                 at = reader.at
                 if reader.take(len(again), "the value, once more") != again:
                     reader.go_back(at)

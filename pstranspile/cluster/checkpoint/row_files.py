@@ -28,10 +28,10 @@ from pstranspile.cluster.checkpoint.manifest import MANIFEST
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.checkpoint.store import read_checkpoint, write_folder
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, error, name_list
 from pstranspile.ir.model import Location, Module
 from pstranspile.ir.reading import open_regular
-from pstranspile.runtime.large.forms import AT_ONCE, mingled, together
+from pstranspile.runtime.large.forms import AT_ONCE, combine_parts, merge_by_id
 from pstranspile.runtime.large.table import LargeTable, TableRows, lie_within
 from pstranspile.runtime.run.files import DAMAGE
 from pstranspile.runtime.values import Array
@@ -54,9 +54,9 @@ def save_rows(
     if rows not in ("all", "changed", "serving"):
         raise ValueError(f"the rows to save are all, changed or serving, not {rows!r}")
     parts = tables_of(machines, job, table)
-    orders = [part.changed() if rows == "changed" else part.order() for _, part in parts]
+    orders = [part.changed_places() if rows == "changed" else part.order() for _, part in parts]
     count = sum(map(len, orders))
-    left = np.concatenate([part.left() + (0 if part.any_id else start) for start, part in parts])
+    left = np.concatenate([part.dropped_ids() + (0 if part.any_id else start) for start, part in parts])
     left.sort()
     like = parts[0][1].without_rows().numbers
     _write(Path(folder), rows, like, count, lambda name: _pieces(parts, orders, name), left)
@@ -97,10 +97,10 @@ def _rows_in(checkpoint: str | os.PathLike[str], table: str) -> TableRows:
     with closing(Source(checkpoint)) as source:
         _, state = read_checkpoint(source.place)
     if table not in state.large:
-        tables = f"; its large tables: {listed(sorted(state.large), 8) or 'none'}"
+        tables = f"; its large tables: {name_list(sorted(state.large), 8) or 'none'}"
         hint = did_you_mean(table, sorted(state.large)) or tables
-        raise _refused(source.place, f"it has no large table {table}{hint}")
-    return together(state.large[table])
+        raise _table_error(source.place, f"it has no large table {table}{hint}")
+    return combine_parts(state.large[table])
 
 
 def _write(
@@ -119,11 +119,11 @@ def _write(
     if rows == "changed":
         files["left.npy"] = _file(left.dtype, left.shape, [left])
     if (folder / MANIFEST).exists():
-        raise _refused(folder, "it is a checkpoint; name another folder for rows")
+        raise _table_error(folder, "it is a checkpoint; name another folder for rows")
     try:
         write_folder(folder, files)
     except OSError as problem:
-        raise _refused(folder, f"can't be written: {problem.strerror}") from None
+        raise _table_error(folder, f"can't be written: {problem.strerror}") from None
 
 
 def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str]) -> int:
@@ -136,16 +136,16 @@ def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | o
     numbers = _read(place, "values" if serving else "numbers")
     seen = None if serving else _read(place, "seen")
     if numbers.dtype != parts[0][1].dtype or (seen is not None and seen.dtype != np.uint32):
-        raise _refused(place, f"rows there are {numbers.dtype}, those of {table} {parts[0][1].dtype}")
+        raise _table_error(place, f"rows there are {numbers.dtype}, those of {table} {parts[0][1].dtype}")
     want = (parts[0][1].width,) if serving else parts[0][1].dims
     if numbers.shape != (len(ids), *want) or (seen is not None and seen.shape != ids.shape):
-        raise _refused(place, f"rows there are {list(numbers.shape[1:])}, those of {table} {list(want)}")
+        raise _table_error(place, f"rows there are {list(numbers.shape[1:])}, those of {table} {list(want)}")
     ends = [start + part.height for start, part in parts]
     if parts[0][1].any_id:
         return _load_any(parts, place, ids, numbers, seen)
     if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= ends[-1]):
-        raise _refused(place, f"it has ids beyond the {ends[-1]} of {table}")
-    left = _left(place)
+        raise _table_error(place, f"it has ids beyond the {ends[-1]} of {table}")
+    left = _read_left_ids(place)
     for (start, part), end in zip(parts, ends, strict=True):
         part.remove(left[(left >= start) & (left < end)] - start)
         begin, stop = (int(at) for at in np.searchsorted(ids, (start, end)))
@@ -158,7 +158,7 @@ def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | o
 
 def _load_any(parts: Tables, place: Path, ids: Array, numbers: Array, seen: Array | None) -> int:
     """Writes rows into the parts of a table that has a row for every id; returns how many."""
-    left = _left(place)
+    left = _read_left_ids(place)
     for start, part in parts:
         part.remove(left[lie_within(left, part.width, start, part.height)])
         for at in range(0, len(ids), AT_ONCE):
@@ -169,7 +169,7 @@ def _load_any(parts: Tables, place: Path, ids: Array, numbers: Array, seen: Arra
     return len(ids)
 
 
-def _left(folder: Path) -> Array:
+def _read_left_ids(folder: Path) -> Array:
     return np.asarray(_read_ids(folder, "left")) if (folder / "left.npy").exists() else np.empty(0, np.int64)
 
 
@@ -188,7 +188,7 @@ def tables_of(machines: Any, job: Compiled | Module, table: str) -> Tables:
 
 def _pieces(parts: Tables, orders: list[Array], name: str) -> Iterator[Array]:
     if parts[0][1].any_id:
-        yield from mingled([table for _, table in parts], orders, name)
+        yield from merge_by_id([table for _, table in parts], orders, name)
         return
     for (start, table), order in zip(parts, orders, strict=True):
         for at in range(0, len(order), AT_ONCE):
@@ -211,7 +211,7 @@ def _read_ids(folder: Path, name: str) -> Array:
     """The ids in a file of numpy's; those of rows are in order. Raises DiagnosticError."""
     ids = _read(folder, name)
     if ids.ndim != 1 or ids.dtype != np.int64 or (name == "ids" and bool((ids[1:] <= ids[:-1]).any())):
-        raise _refused(folder / f"{name}.npy", "it does not hold ids of 64 bits, each greater than the one before")
+        raise _table_error(folder / f"{name}.npy", "it does not hold ids of 64 bits, each greater than the one before")
     return ids
 
 
@@ -223,8 +223,8 @@ def _read(folder: Path, name: str) -> Array:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, *DAMAGE) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise _refused(path, f"can't be read: {reason}") from None
+        raise _table_error(path, f"can't be read: {reason}") from None
 
 
-def _refused(path: Path, reason: str) -> DiagnosticError:
+def _table_error(path: Path, reason: str) -> DiagnosticError:
     return DiagnosticError([error("checkpoint-table", reason, Location(str(path)))])

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import NamedTuple, NoReturn
 from weakref import finalize
 
-from pstranspile.cluster.checkpoint import numbered
+from pstranspile.cluster.checkpoint import numbered_checkpoints
 from pstranspile.cluster.checkpoint.layout import Layout
 from pstranspile.cluster.checkpoint.manifest import (
     MANIFEST,
@@ -30,7 +30,7 @@ from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import misspelt, reason_for, require_local
-from pstranspile.runtime.files.outputs import FileLock, Reading, locked_if_free, remove_abandoned, work_folder
+from pstranspile.runtime.files.outputs import FileLock, ReadLock, locked_if_free, remove_abandoned, work_folder
 
 KEPT = 2
 """How many checkpoints of a run stay."""
@@ -87,7 +87,7 @@ def newest(folder: str | os.PathLike[str]) -> Path:
     if (place / MANIFEST).is_file():
         return place
     try:
-        there = numbered(place)
+        there = numbered_checkpoints(place)
     except (OSError, ValueError) as problem:
         missing = isinstance(problem, FileNotFoundError)
         message = (
@@ -138,7 +138,7 @@ class Source:
     def __init__(self, folder: str | os.PathLike[str]):
         for tries_left in (2, 1, 0):
             self.place: Path = newest(folder)
-            self._reading = Reading(self.place)
+            self._reading = ReadLock(self.place)
             if self._reading.there or not tries_left:
                 break  # otherwise another run has just removed it as outdated, and there is a newer one
         self.manifest: Manifest = read_manifest(self.place)
@@ -182,7 +182,7 @@ class Source:
                 message += "--feed names the data, --steps the number"
             raise DiagnosticError([error("checkpoint-run", message, Location(str(self.place)))])
 
-    def told(self, steps: int, mode: str, *, rows: bool) -> list[Diagnostic]:
+    def resume_findings(self, steps: int, mode: str, *, rows: bool) -> list[Diagnostic]:
         """Findings about resuming a run for `steps` steps in this mode: that all steps were done, that the mode
         differs, or that it is fed data of another kind. `rows`: whether it is fed rows, which are dealt to its
         trainers, and not arrays with all steps.
@@ -239,7 +239,7 @@ class Target:
         self.folder = Path(folder)
         made = _make(folder)
         try:
-            lock = _locked(self.folder)
+            lock = _lock_folder(self.folder)
         except BaseException:
             _remove_empty(made)
             raise
@@ -259,7 +259,7 @@ class Target:
         """The path for the checkpoint after a step."""
         return step_folder(self.folder, step)
 
-    def saved(self, manifest: Manifest, keep: int = KEPT) -> None:
+    def record_checkpoint(self, manifest: Manifest, keep: int = KEPT) -> None:
         """Notes that a checkpoint was written, and removes all but the latest `keep` of this run."""
         self._runs[self.place(manifest.step).name] = identity_of(manifest)
         forget_older(self.folder, keep, identity_of(manifest), self._runs)
@@ -275,9 +275,9 @@ class SharedTarget:
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
         self._made = _make(folder)
         work.mkdir(exist_ok=True)
-        self._locks = [_locked(Path(folder), shared=True)]
+        self._locks = [_lock_folder(Path(folder), shared=True)]
         try:
-            self._locks.append(_locked(Path(folder), work / f"{role}.lock"))
+            self._locks.append(_lock_folder(Path(folder), work / f"{role}.lock"))
         except BaseException:
             self.close()
             raise
@@ -323,7 +323,7 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:
+def _lock_folder(folder: Path, file: Path | None = None, *, shared: bool = False) -> FileLock:
     """Locks a folder of checkpoints, or with `file` one server's part in it. Raises DiagnosticError."""
     path = file or folder / LOCK
     try:
@@ -339,7 +339,7 @@ def _locked(folder: Path, file: Path | None = None, *, shared: bool = False) -> 
 
 def require_own(folder: Path, standing: Standing | None) -> None:
     """Raises DiagnosticError if a run with this progress would overwrite or remove other checkpoints in a folder."""
-    there = numbered(folder)
+    there = numbered_checkpoints(folder)
     for _, name in there:
         place = folder / name
         if place.is_symlink() or not (place / MANIFEST).is_file():
@@ -399,7 +399,7 @@ def forget_older(
     partial one remains if the process is killed.
     """
     place = Path(folder)
-    own = [name for _, name in numbered(place) if (place / name / MANIFEST).is_file()]
+    own = [name for _, name in numbered_checkpoints(place) if (place / name / MANIFEST).is_file()]
     if run is not None:
         own = [name for name in own if (of := known.get(name) or _run_in(place / name)) is not None and of.is_of(run)]
     for name in own[: max(len(own) - keep, 0)]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.checkpoint.layout import Layout, Part, Placed
+from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
@@ -21,11 +21,11 @@ from pstranspile.ir.text.literals import var_text
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import (
     TablePart,
+    combine_parts,
     is_table,
     part_of_rows,
     rows_beside,
     table_with,
-    together,
     whole_in,
 )
 from pstranspile.runtime.large.table import LargeTable, TableState
@@ -33,7 +33,7 @@ from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 
-def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
+def merge_table_parts(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
     """All rows of a table, in the order of ids; the height is the sum of the parts' heights.
 
     Raises DiagnosticError (`checkpoint-table`) if an id is on two servers, or on one that it does not belong to.
@@ -90,7 +90,7 @@ Memory: TypeAlias = Mapping[str, Mapping[str, Array]]
 class Copy(NamedTuple):
     """A machine's own value of a variable, where it differs from the whole variable."""
 
-    part: Part
+    part: VariablePart
     origin: str
     value: Value
 
@@ -132,7 +132,7 @@ def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> Stat
     state = State(servers=layout.servers, memory=memory or {})
     findings: list[Diagnostic] = []
     for placed in layout.variables.values():
-        held = _held(placed, scopes)
+        held = _held_values(placed, scopes)
         if held and all(map(is_table, held.values())):
             width = max(placed.shape[-1], 1)
             width = 0 if takes_any_id(placed.shape) else width
@@ -151,17 +151,17 @@ def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> Stat
     return state
 
 
-def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
+def values_held(placed: Placed, scopes: Scopes) -> dict[VariablePart, Value]:
     """The values of a variable by its holders, not copied; of large tables all rows.
 
     Raises DiagnosticError as `gather` does.
     """
-    held = {part: whole_in(value, scopes[part.machine]) for part, value in _held(placed, scopes).items()}
+    held = {part: whole_in(value, scopes[part.machine]) for part, value in _held_values(placed, scopes).items()}
     raise_errors(problem for part, value in held.items() if (problem := _misfit(placed, part, value)))
     return held
 
 
-def whole_of(placed: Placed, held: Mapping[Part, Value]) -> Value:
+def whole_of(placed: Placed, held: Mapping[VariablePart, Value]) -> Value:
     """The whole value of a variable other than a table: its parts joined, or else its first holder's value; None if
     there is none.
 
@@ -177,7 +177,7 @@ def whole_of(placed: Placed, held: Mapping[Part, Value]) -> Value:
     return whole.reshape(placed.shape)
 
 
-def _held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
+def _held_values(placed: Placed, scopes: Scopes) -> dict[VariablePart, Value]:
     """The values of a variable by its holders, without optional ones that have none."""
     held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
     return {part: value for part, value in held.items() if value is not None} if placed.optional else held
@@ -192,7 +192,7 @@ def require_machines(layout: Layout, scopes: Scopes) -> None:
         raise DiagnosticError([error("checkpoint-place", text)])
 
 
-def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
+def _take(state: State, placed: Placed, held: Mapping[VariablePart, Value]) -> None:
     if placed.table:
         state.tables[placed.name] = [own_copy(value) for value in held.values()]
         return
@@ -202,11 +202,11 @@ def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
         whole = state.values[placed.name] = own_copy(whole) if len(placed.parts) == 1 else whole
     for part in placed.others:
         value = held.get(part)
-        if value is not None and not (placed.parts and same(value, part_of(placed, part, whole))):
+        if value is not None and not (placed.parts and bitwise_equal(value, part_of(placed, part, whole))):
             state.copies.append(Copy(part, placed.name, own_copy(value)))
 
 
-def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
+def _misfit(placed: Placed, part: VariablePart, value: Value) -> Diagnostic | None:
     where = f"{part.name} on {part.machine}"
     reason = "has no value yet" if value is None else misfit(placed, part, value)
     if not reason:
@@ -214,7 +214,7 @@ def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
     return error("checkpoint-state", f"{where} {reason}", placed.declared, focus=var_text(placed.name))
 
 
-def misfit(placed: Placed, part: Part, value: Value) -> str:
+def misfit(placed: Placed, part: VariablePart, value: Value) -> str:
     """The reason why a value can't be that of a part; empty if it can."""
     if placed.table:
         if not isinstance(value, SelectedRows):
@@ -237,15 +237,15 @@ def misfit(placed: Placed, part: Part, value: Value) -> str:
     return f"is {data.dtype.name}{list(data.shape)}, declared {placed.dtype.text}{list(dims)}"
 
 
-def same(one: Value, other: Value) -> bool:
+def bitwise_equal(one: Value, other: Value) -> bool:
     """Whether two values are the same, bit for bit."""
     if isinstance(one, LoDTensor) or isinstance(other, LoDTensor):
         both = isinstance(one, LoDTensor) and isinstance(other, LoDTensor)
-        return both and one.lod == other.lod and same(one.data, other.data)
+        return both and one.lod == other.lod and bitwise_equal(one.data, other.data)
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def part_of(placed: Placed, part: Part, whole: Value) -> Value:
+def part_of(placed: Placed, part: VariablePart, whole: Value) -> Value:
     """The part of a whole value that one machine holds."""
     if isinstance(whole, LoDTensor) or (part.offset == 0 and part.shape == placed.shape):
         return whole
@@ -338,7 +338,7 @@ def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
     value = state.values.get(name)
     if value is None or not placed.parts:
         return "" if placed.optional else f"the checkpoint has no variable {name}"
-    reason = misfit(placed, Part("", name, 0, placed.shape), value)
+    reason = misfit(placed, VariablePart("", name, 0, placed.shape), value)
     return f"{name} {reason}" if reason else ""
 
 
@@ -346,7 +346,7 @@ def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: Sta
     """Gives every holder the rows of a large table that belong to its part."""
     if placed.name not in state.large:
         return  # the state of each row comes with the table
-    width, whole = max(placed.shape[-1], 1), together(state.large[placed.name])
+    width, whole = max(placed.shape[-1], 1), combine_parts(state.large[placed.name])
     for part, table in zip(placed.holders, known, strict=True):
         if isinstance(table, LargeTable):
             start = part.offset // width
@@ -359,7 +359,7 @@ def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: Sta
 
 def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State, scopes: Scopes) -> None:
     parts = state.tables[placed.name]
-    table = merged(placed.name, parts)
+    table = merge_table_parts(placed.name, parts)
     if len(parts) != len(placed.parts):
         rooms = [scopes[part.machine].get(part.name) for part in placed.parts]
         parts = [

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.checkpoint.layout import Layout, Part
+from pstranspile.cluster.checkpoint.layout import Layout, VariablePart
 from pstranspile.cluster.checkpoint.manifest import (
     COMBINED,
     MANIFEST,
@@ -40,7 +40,7 @@ from pstranspile.runtime.large.forms import Stream, TablePart, rows_from, stream
 from pstranspile.runtime.run.step_feeds import Dealing
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import (
-    Reader,
+    FieldReader,
     decode_selected_rows,
     decode_tensor,
     end,
@@ -208,7 +208,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
     if form not in ("files", "combined", "safetensors"):
         raise ValueError(f"the formats are files, combined and safetensors, not {form!r}")
     folder = Path(target)
-    values = list(_saved(layout, state, form))
+    values = list(_values_to_write(layout, state, form))
     paths = list(dict.fromkeys(saved.file for saved, _ in values))
     require_names([*paths, MANIFEST], (s.name for s, _ in values if s.file == s.name), str(folder))
     for saved, value in values:
@@ -244,7 +244,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
     return manifest
 
 
-def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Value]]:
+def _values_to_write(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Value]]:
     """Yields every value to write with its entry in the manifest; whole variables in the order of names."""
     together = {"files": "", "combined": COMBINED, "safetensors": SAFETENSORS}[form]
     for name, value in sorted(state.values.items()):
@@ -368,7 +368,7 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
             elif saved.parts:
                 tables.setdefault(saved.name, {})[saved.part] = value
             elif saved.machine:
-                part = Part(saved.machine, saved.name, saved.offset, saved.shape)
+                part = VariablePart(saved.machine, saved.name, saved.offset, saved.shape)
                 state.copies.append(Copy(part, saved.origin, value))
             else:
                 state.values[saved.name] = value
@@ -398,7 +398,7 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
             )
         values: Iterable[Value] = (held[saved.name] for saved in entries)
     else:
-        values = _decoded(Reader(BytesIO(data), file), entries)
+        values = _decode_values(FieldReader(BytesIO(data), file), entries)
     for saved, value in zip(entries, values, strict=True):
         entry = _entry(saved.name, saved.file, value)
         kind = TENSOR if saved.kind == MEMORY else saved.kind
@@ -409,7 +409,7 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
         yield saved, value
 
 
-def _decoded(reader: Reader, entries: list[Saved]) -> list[Value]:
+def _decode_values(reader: FieldReader, entries: list[Saved]) -> list[Value]:
     values: list[Value] = []
     for saved in entries:
         reader.begin(saved.name, most_bytes(prod(saved.shape) * 8))

@@ -19,8 +19,8 @@ _SCRIPT = "__main__"
 """The module of what a script defines. In another process this is another module."""
 
 
-def carried(value: Any) -> bytes:
-    """A value for another process, which `received` gives there.
+def serialize_value(value: Any) -> bytes:
+    """Serializes a value for another process, where `read_value` restores it.
 
     Functions and classes go by the name of their module, whose folder is on this process's path; those of the script
     that runs by its file, which the other process imports. Those of a notebook, and functions within functions, go as
@@ -42,8 +42,8 @@ def carried(value: Any) -> bytes:
     return pickle.dumps(([os.path.abspath(place) for place in sys.path], script, data))
 
 
-def received(path: str) -> Any:
-    """The value in a file that holds what `carried` has given. Raises DiagnosticError for what its script raises."""
+def read_value(path: str) -> Any:
+    """The value in a file with the bytes of `serialize_value`. Raises DiagnosticError for what its script raises."""
     places, script, data = pickle.loads(Path(path).read_bytes())
     known = {os.path.abspath(place) for place in sys.path}
     sys.path.extend(place for place in places if place not in known)
@@ -108,11 +108,11 @@ def _by_value(value: Any, problem: str) -> bytes:
         try:
             return package.dumps(value)
         except Exception as failed:  # whatever the user's objects raise
-            raise _refused(value, str(failed)) from None
-    raise _refused(value, problem)
+            raise _serialization_error(value, str(failed)) from None
+    raise _serialization_error(value, problem)
 
 
-def _refused(value: Any, problem: str) -> DiagnosticError:
+def _serialization_error(value: Any, problem: str) -> DiagnosticError:
     line = (problem.splitlines() or [""])[0]
     message = f"what is fed can't be given to other processes: {line}"
     note = Note(

@@ -10,12 +10,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import EMPTY, Location, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.run.feeds import declared, near
-from pstranspile.runtime.run.seeds import divided
+from pstranspile.runtime.run.feeds import declared_type, near
+from pstranspile.runtime.run.seeds import is_divided
 from pstranspile.runtime.run.step_feeds import LeftOut, inputs_of
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor
 
@@ -39,9 +39,9 @@ def inputs(program: Program) -> list[Input]:
         if name not in known or name not in read or var.kind is not VarKind.LOD_TENSOR or var.tensor is None:
             continue
         dims = tuple(var.shape[1:])
-        if not divided(program, name) or not var.shape or any(size < 0 for size in dims):
+        if not is_divided(program, name) or not var.shape or any(size < 0 for size in dims):
             message = (
-                f"{name} is declared {declared(var)}; rows are fed to [-1, ...], where the first dim alone is open"
+                f"{name} is declared {declared_type(var)}; rows are fed to [-1, ...], where the first dim alone is open"
             )
             findings.append(error("data-column", message, var.location))
         else:
@@ -55,8 +55,8 @@ OnLeft: TypeAlias = "Callable[[str, Sequence[str]], object]"
 """Called with a file and the names of its columns that no input takes."""
 
 
-def ignored(_file: str, _columns: Sequence[str]) -> None:
-    """An OnLeft that does nothing."""
+def ignore_unused_columns(_file: str, _columns: Sequence[str]) -> None:
+    """An `OnLeft` that does nothing."""
 
 
 MOST_LISTED = 12
@@ -78,7 +78,7 @@ def map_columns(
     *,
     shown_by: str = "",
     notes: Sequence[Note] = (),
-    on_left: OnLeft = ignored,
+    on_left: OnLeft = ignore_unused_columns,
 ) -> list[Mapped]:
     """The columns of each input; `there` are those of the file. A name may be a pattern: `f*`, in the file's order.
     `on_left` is called with those that no input takes.
@@ -92,7 +92,7 @@ def map_columns(
     times = Counter(there)
     for name in given:
         if name not in names:
-            hint = near(name, names) or (f"; inputs are {listed(names)}" if names else "; the program has none")
+            hint = near(name, names) or (f"; inputs are {name_list(names)}" if names else "; the program has none")
             findings.append(error("data-column", f"columns are given for {name}, which is no input{hint}"))
     result: list[Mapped] = []
     missing = False
@@ -107,7 +107,7 @@ def map_columns(
                 if times[taken] > 1
             ]
             if not matching:
-                shown = listed(there, MOST_LISTED)
+                shown = name_list(there, MOST_LISTED)
                 left, equals, right = name.partition("=")
                 two = equals and (left in names or any(fnmatchcase(column, right) for column in there))
                 hint = f"; each input has an option of its own: --columns {name}" if two else near(name, there)
@@ -233,7 +233,7 @@ class Column(NamedTuple):
         return LoDTensor(self.values, [level.tolist() for level in self.offsets]) if self.offsets else self.values
 
 
-def joined(columns: Sequence[Column]) -> Column:
+def concat_columns(columns: Sequence[Column]) -> Column:
     """One column with the rows of several columns, in order."""
     if len(columns) == 1:
         return columns[0]
@@ -271,8 +271,8 @@ class Chunk:
         """The numbers in the unit of the good rows."""
         return np.arange(self.rows) if self._places is None else np.flatnonzero(self._places >= 0)
 
-    def without(self, bad: Mapping[int, LeftOut]) -> Chunk:
-        """The same rows, of which these are bad as well, by their number in the unit."""
+    def with_bad_rows(self, bad: Mapping[int, LeftOut]) -> Chunk:
+        """The same rows, with these marked as bad, too, by their numbers in the unit."""
         good = np.flatnonzero([row not in bad for row in self.good.tolist()])
         columns = {name: column.take(good) for name, column in self.columns.items()}
         return Chunk(self.rows, columns, {**self.bad, **bad}, self.names)

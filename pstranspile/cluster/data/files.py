@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignored
+from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignore_unused_columns
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address, open_regular, reason_for
@@ -44,10 +44,10 @@ def format_of(file: str, given: str = "") -> str:
         if file.lower().endswith(endings):
             return name
     known = ", ".join(ending for endings in FORMATS.values() for ending in endings)
-    raise refused(file, f"its name does not say its format (it ends in none of {known}); give it (--format)")
+    raise data_file_error(file, f"its name does not say its format (it ends in none of {known}); give it (--format)")
 
 
-def refused(file: str, message: str) -> DiagnosticError:
+def data_file_error(file: str, message: str) -> DiagnosticError:
     """The error for a file of data that can't be read."""
     return DiagnosticError([error("data-source", message, Location(file))])
 
@@ -64,7 +64,7 @@ def files_of(paths: Sequence[str], format: str = "") -> list[str]:
         inside = files != [path]
         kept = [file for file in files if not inside or format or has_format(file)]
         if not kept:
-            raise refused(path, "no files of rows are there")
+            raise data_file_error(path, "no files of rows are there")
         result += kept
     return result
 
@@ -98,7 +98,7 @@ def _remote(path: str) -> list[str]:
             return [path]
         entries: Any = system.get_file_info(fs.FileSelector(inner, recursive=True))
     except (OSError, ValueError) as problem:
-        raise refused(path, f"it can't be looked into: {problem}") from None
+        raise data_file_error(path, f"it can't be looked into: {problem}") from None
     scheme = path.partition("://")[0]
     files: list[str] = [
         str(one.path) for one in entries if one.is_file and not _hidden(os.path.relpath(str(one.path), str(inner)))
@@ -119,7 +119,7 @@ def open_file(path: str) -> Any:
             return system.open_input_file(inner)
         return open_regular(path)
     except (OSError, ValueError) as problem:
-        raise refused(path, f"the file can't be read: {reason_for(problem, path)}") from None
+        raise data_file_error(path, f"the file can't be read: {reason_for(problem, path)}") from None
 
 
 # Readers give the rows of a file in units, which are read one at a time and in any order.
@@ -142,7 +142,7 @@ class Unit(NamedTuple):
     returns: bool = False
 
 
-class Wanted(NamedTuple):
+class ReadRequest(NamedTuple):
     """What a reader is to find in files: the inputs, the columns named for some, the names of the columns (empty: the
     files have them), the separator of CSV fields (empty: that of the format), and the function that is called with
     columns that no input takes.
@@ -152,10 +152,10 @@ class Wanted(NamedTuple):
     columns: Mapping[str, Sequence[str]]
     names: Sequence[str] = ()
     separator: str = ""
-    on_left: OnLeft = ignored
+    on_left: OnLeft = ignore_unused_columns
 
 
-class Reader(Protocol):
+class FileReader(Protocol):
     """A reader of one file. Both methods raise DiagnosticError."""
 
     def units(self) -> list[Unit]:

@@ -65,7 +65,7 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
                         ids, wrong = _ids(values[name], most[table])
                         numbers[table].update(ids)
                         if wrong is not None:
-                            known = outside.setdefault(table, _first(values, name, number, wrong))
+                            known = outside.setdefault(table, _first_uncounted(values, name, number, wrong))
                             outside[table] = known._replace(ids=known.ids + int(wrong.sum()))
                     else:
                         made.setdefault(table, op)
@@ -95,8 +95,8 @@ def _ids(value: Any, rows: int | None) -> tuple[dict[int, int], Array | None]:
     return dict(zip(ids[first:last].tolist(), counts[first:last].tolist(), strict=True)), wrong
 
 
-def _first(values: Mapping[str, Any], name: str, step: int, wrong: Array) -> Uncounted:
-    """The first of the ids that are marked, not yet counted."""
+def _first_uncounted(values: Mapping[str, Any], name: str, step: int, wrong: Array) -> Uncounted:
+    """The first of the ids that `wrong` marks, with 0 as their number."""
     place = np.argwhere(wrong)[0]
     row = row_of(values[name], int(place[0]))
     part = part_of(values, name)

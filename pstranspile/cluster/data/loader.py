@@ -12,12 +12,12 @@ import numpy as np
 
 from pstranspile.cluster.data.columns import NAN, ODD, Column, odd_rows
 from pstranspile.cluster.machines.feeding import share
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, raise_errors, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, quantity, raise_errors, warning
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.files.python_file import calling, function_of
 from pstranspile.runtime.run.batch import rows_of
-from pstranspile.runtime.run.feeds import FedInputs, declared, mismatch, overwritten_inputs
+from pstranspile.runtime.run.feeds import FedInputs, declared_type, mismatch, overwritten_inputs
 from pstranspile.runtime.run.step_feeds import Dealing, FeedOf, left_out_of_feed
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, array_of
 
@@ -109,7 +109,7 @@ class LoaderRows:
             self._counting(self._place)
         counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._most)) for rank in range(trainers)]
         if not any(counts):
-            raise self.refused("it gives no batches")
+            raise self.loader_error("it gives no batches")
         self._counted[trainers] = counts
         return counts
 
@@ -127,8 +127,8 @@ class LoaderRows:
         """The place of the function; None where its code is not known."""
         return self._where
 
-    def refused(self, message: str) -> DiagnosticError:
-        """An error about the function."""
+    def loader_error(self, message: str) -> DiagnosticError:
+        """An error about the loader, at its place in the user's code if that is known."""
         return DiagnosticError([error("data-source", message, self._where)])
 
     def dealing(self, trainers: int) -> Dealing:
@@ -150,9 +150,9 @@ class LoaderRows:
         without rows, and of rows that no trainer gets.
         """
         found = left_out_of_feed(self._left, (), (), Location(self._place))
-        left = self._loader.left(self._trainers) if isinstance(self._loader, DatasetBatches) else 0
+        left = self._loader.leftover_rows(self._trainers) if isinstance(self._loader, DatasetBatches) else 0
         if left:
-            message = f"{self._place}: the last {counted(left, 'row')} of each epoch "
+            message = f"{self._place}: the last {quantity(left, 'row')} of each epoch "
             message += f"{'is' if left == 1 else 'are'} fewer than the {self._trainers} trainers, and left out"
             found.append(warning("feed-shares", message))
         for first in sorted(self._odd.values(), key=lambda one: (one.step, one.trainer, one.input, one.what)):
@@ -170,8 +170,8 @@ class LoaderRows:
         """
         self._on_left, self._on_odd = on_left, on_odd
 
-    def left(self, name: str) -> None:
-        """A value of batches was not fed, here or in another process."""
+    def record_unfed_value(self, name: str) -> None:
+        """Records that a value of the batches was not fed, here or in another process."""
         if name not in self._left:
             self._left[name] = None
             if self._on_left is not None:
@@ -194,40 +194,41 @@ class LoaderRows:
             signature(self._loader).bind(rank, trainers)
         except TypeError:
             message = "it is called with the number of a trainer and how many there are, as loader(rank, trainers)"
-            raise self.refused(f"{message}, which it does not take") from None
+            raise self.loader_error(f"{message}, which it does not take") from None
         except ValueError:  # of a function of another language nothing is known
             pass
         made: Any = calling(file, lambda: self._loader(rank, trainers), printing=sys.stderr)
         if not isinstance(made, Iterable):
-            raise self.refused(f"it returns a value of type {type(made).__name__}; batches are needed, one by one")
+            raise self.loader_error(f"it returns a value of type {type(made).__name__}; batches are needed, one by one")
         given = iter(cast("Iterable[Any]", made))
         while True:
             batch: Any = calling(file, lambda: next(given, _END), printing=sys.stderr)
             if batch is _END:
                 return
             if batch is None:
-                raise self.refused("it gives None as a batch; a mapping or a sequence of arrays is needed")
+                raise self.loader_error("it gives None as a batch; a mapping or a sequence of arrays is needed")
             yield self._arrays(batch)
 
     def _arrays(self, batch: Any) -> dict[str, Any]:
         if isinstance(batch, Mapping):
             return {
-                str(name): self._given(str(name), value) for name, value in cast("Mapping[Any, Any]", batch).items()
+                str(name): self._convert_value(str(name), value)
+                for name, value in cast("Mapping[Any, Any]", batch).items()
             }
         values = list(cast("Sequence[Any]", batch)) if isinstance(batch, tuple | list) else [batch]
         if len(values) != len(self._inputs):
             known = (
-                f"the inputs {listed(self._inputs)}" if self._inputs else "inputs whose order is not known (--names)"
+                f"the inputs {name_list(self._inputs)}" if self._inputs else "inputs whose order is not known (--names)"
             )
-            raise self.refused(f"a batch of {len(values)} values is given for {known}; a mapping names them")
-        return {name: self._given(name, value) for name, value in zip(self._inputs, values, strict=True)}
+            raise self.loader_error(f"a batch of {len(values)} values is given for {known}; a mapping names them")
+        return {name: self._convert_value(name, value) for name, value in zip(self._inputs, values, strict=True)}
 
-    def _given(self, name: str, value: Any) -> Any:
+    def _convert_value(self, name: str, value: Any) -> Any:
         """A value of a batch: numbers and lists as they are, all others as arrays. Raises DiagnosticError."""
         if isinstance(value, int | float | list | tuple):
             return cast("Any", value)
         if isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value)):
-            raise self.refused(f"{name} has masked elements, which have no values; `.filled(0)` gives them one")
+            raise self.loader_error(f"{name} has masked elements, which have no values; `.filled(0)` gives them one")
         return array_of(value)
 
 
@@ -247,7 +248,7 @@ class DatasetBatches:
         self._rows, self._batch, self._epochs, self._shuffle = rows, batch, epochs, shuffle
         self._kind = type(rows).__qualname__
         shuffled = "" if shuffle is None else f", shuffled by {shuffle}"
-        self.__qualname__ = f"{self._kind}, {batch} rows in a step, {counted(epochs, 'epoch')}{shuffled}"
+        self.__qualname__ = f"{self._kind}, {batch} rows in a step, {quantity(epochs, 'epoch')}{shuffled}"
         if shuffle is not None and not self._is_sequence:
             message = f"{self._kind} gives its rows one after another, which can't be shuffled"
             raise DiagnosticError([error("data-source", message)])
@@ -256,7 +257,7 @@ class DatasetBatches:
     def _is_sequence(self) -> bool:
         return hasattr(self._rows, "__getitem__") and hasattr(self._rows, "__len__")
 
-    def left(self, trainers: int) -> int:
+    def leftover_rows(self, trainers: int) -> int:
         """The rows at the end of each epoch that no trainer of so many gets; 0 if it is not known before."""
         last = len(self._rows) % self._batch if self._is_sequence else 0
         return last if last < trainers else 0
@@ -264,13 +265,13 @@ class DatasetBatches:
     def __call__(self, rank: int, trainers: int) -> Iterator[Any]:
         """The batches of a trainer. Raises DiagnosticError for rows that are no numbers, or not alike."""
         for epoch in range(self._epochs):
-            for rows in self._cut(epoch):
+            for rows in self._rows_by_step(epoch):
                 if len(rows) < trainers:
                     break
                 mine = rows[slice(*share(len(rows), rank, trainers))]
-                yield _stacked([self._rows[at] for at in mine] if self._is_sequence else mine, self._kind)
+                yield _stack_rows([self._rows[at] for at in mine] if self._is_sequence else mine, self._kind)
 
-    def _cut(self, epoch: int) -> Iterator[list[Any]]:
+    def _rows_by_step(self, epoch: int) -> Iterator[list[Any]]:
         """The rows of the steps of an epoch, of a sequence their numbers."""
         if not self._is_sequence:
             given: Iterator[Any] = iter(self._rows)
@@ -285,7 +286,7 @@ class DatasetBatches:
             yield order[first : first + self._batch].tolist()
 
 
-def _stacked(rows: Sequence[Any], what: str) -> Any:
+def _stack_rows(rows: Sequence[Any], what: str) -> Any:
     """Rows as a batch: a mapping or a tuple of arrays, with a first dim of rows. Raises DiagnosticError."""
     first = rows[0]
     try:
@@ -361,14 +362,14 @@ class _Batches:
             self._batch = next(self._given, None)
             self._step += 1
             if self._batch is None and self._step < self._counted:
-                raise self._rows.refused(
+                raise self._rows.loader_error(
                     f"it gave {self._counted} batches to trainer {self._rank} when they were counted, and {self._step} "
                     "when it was called once more; it must give the same each time, or --steps N says how many it gives"
                 )
             if self._batch is not None:
                 for name in [known for known in self._batch if known not in self._variables]:
                     del self._batch[name]
-                    self._rows.left(name)
+                    self._rows.record_unfed_value(name)
                 if self._step == step:  # batches that are passed over are fed to nobody
                     self._require_fit(self._batch)
                     self._look_for_odd(self._batch)
@@ -386,7 +387,7 @@ class _Batches:
                 batch[name], shown = _of_list(var, value)
             problem = shown or mismatch(var, batch[name], any_dims=name in self._any_dims)
             if problem:
-                message = f"{name} is declared {declared(var)}, but in {place} {problem}"
+                message = f"{name} is declared {declared_type(var)}, but in {place} {problem}"
                 findings.append(error("run-feed-mismatch", message, var.location or self._rows.location))
         raise_errors(findings)
         self._fed_inputs.require(batch, place)
@@ -394,12 +395,12 @@ class _Batches:
     def _look_for_odd(self, batch: Mapping[str, Any]) -> None:
         rows = [rows_of(value) for name, value in batch.items() if self._variables[name].shape[:1] == (-1,)]
         if rows and not any(rows):
-            self._tell("", EMPTY, -1)
+            self._report_odd_batch("", EMPTY, -1)
         for name, value in batch.items():
             for (_, what), found in odd_rows(_column_of(value), [name]).items():
-                self._tell(name, what, int(found[0]))
+                self._report_odd_batch(name, what, int(found[0]))
 
-    def _tell(self, name: str, what: str, row: int) -> None:
+    def _report_odd_batch(self, name: str, what: str, row: int) -> None:
         if (name, what) not in self._odd:
             self._odd.add((name, what))
             self._rows.holds_odd(OddBatch(name, self._step + 1, self._rank, row + 1, what))

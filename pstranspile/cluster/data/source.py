@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import NAN, ODD, Chunk, Column, Input, Taken, inputs, joined, odd_rows
-from pstranspile.cluster.data.files import FORMATS, Reader, Unit, Wanted, files_of, format_of, refused
+from pstranspile.cluster.data.columns import NAN, ODD, Chunk, Column, Input, Taken, concat_columns, inputs, odd_rows
+from pstranspile.cluster.data.files import FORMATS, FileReader, ReadRequest, Unit, data_file_error, files_of, format_of
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader, lines_of, read_block
 from pstranspile.cluster.machines.feeding import share, share_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted, error, listed, warning
-from pstranspile.ir.expect import MOST_STEPS, checked, expect_number, is_separator, wrong_type
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, quantity, warning
+from pstranspile.ir.expect import MOST_STEPS, check_arguments, expect_number, is_separator, wrong_type
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address, misspelt
 from pstranspile.runtime.run.batch import Batch, Part
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 GivenRows: TypeAlias = "Iterable[Mapping[str, Any]] | Callable[[], Iterable[Mapping[str, Any]]]"
 
 
-@checked
+@check_arguments
 class Rows:
     """Rows that Python iterates over, `batch` of them in a step, divided over the trainers in order.
 
@@ -57,7 +57,7 @@ class Rows:
         of = getattr(self._rows, "__qualname__", None) or f"a {type(self._rows).__name__}"
         return f"<Rows of {of}: {_how(self.batch, self.epochs)}>"
 
-    @checked
+    @check_arguments
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """Returns, for each trainer, the function that gives its feed in a step, and ENDLESS as the number of steps,
         which is unknown.
@@ -76,13 +76,13 @@ class Rows:
 
         return [of(trainer) for trainer in range(count)], ENDLESS
 
-    @checked
+    @check_arguments
     def dealing(self, trainers: int) -> Dealing:
         """A record of how the rows are dealt, which does not depend on earlier numbers of trainers."""
         expect_number(trainers, "dealing", "a number of trainers", least=1)
         return Dealing(f"rows of Python, {self.batch} in a step", ((0, trainers),))
 
-    @checked
+    @check_arguments
     def continued(self, before: Dealing, step: int, trainers: int) -> Rows:
         """The same rows for `trainers` trainers from a step on. Raises DiagnosticError if `before` is of other rows."""
         expect_number(step, "continued", "a number of steps", least=0)
@@ -125,9 +125,9 @@ class _Batches:
     def _begin(self) -> None:
         self._step = 0
         self._number = 0
-        self._iterator = self._cut()
+        self._iterator = self._rows_by_step()
 
-    def _cut(self) -> Iterator[list[Mapping[str, Any]]]:
+    def _rows_by_step(self) -> Iterator[list[Mapping[str, Any]]]:
         """Yields the rows of each step."""
         for _ in range(self._epochs):
             given: Any = self._given() if callable(self._given) else self._given
@@ -216,13 +216,13 @@ class Order:
         self.seed = seed
         self.rows = sum(sizes)
 
-    def line(self, epoch: int) -> list[Span]:
+    def line(self, epoch: int) -> list[UnitRows]:
         """The units of an epoch, in order, each as a span of all its rows."""
         count = len(self.sizes)
         units = range(count) if self.seed is None else self._random(epoch).permutation(count).tolist()
-        return [Span(unit, 0, self.sizes[unit]) for unit in units if self.sizes[unit]]
+        return [UnitRows(unit, 0, self.sizes[unit]) for unit in units if self.sizes[unit]]
 
-    def within(self, epoch: int, unit: int) -> Array | None:
+    def row_order(self, epoch: int, unit: int) -> Array | None:
         """The numbers of a unit's rows in the order of an epoch; None for the order of the file."""
         return None if self.seed is None else self._random(epoch, unit).permutation(self.sizes[unit])
 
@@ -232,7 +232,7 @@ class Order:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed & (1 << 63) - 1, *place))))
 
 
-class Span(NamedTuple):
+class UnitRows(NamedTuple):
     """The rows `start` to `stop` (without the latter) of a unit, in its order in the epoch."""
 
     unit: int
@@ -252,7 +252,7 @@ Dealt: TypeAlias = "tuple[tuple[int, int], ...]"
 class Line:
     """Spans one after another."""
 
-    def __init__(self, spans: Sequence[Span]):
+    def __init__(self, spans: Sequence[UnitRows]):
         self.spans = tuple(spans)
         self._ends = list(accumulate(span.rows for span in spans))
         self._next: dict[int, int] = {}
@@ -264,18 +264,18 @@ class Line:
         """How many rows the line has."""
         return self._ends[-1] if self._ends else 0
 
-    def after(self, unit: int) -> int | None:
+    def unit_after(self, unit: int) -> int | None:
         """The unit that follows `unit` in the line at its first occurrence; None if there is none."""
         return self._next.get(unit)
 
-    def cut(self, start: int, stop: int) -> list[Span]:
+    def spans_between(self, start: int, stop: int) -> list[UnitRows]:
         """The rows `start` to `stop` of the line, as spans."""
-        result: list[Span] = []
+        result: list[UnitRows] = []
         place = bisect_right(self._ends, start)
         while start < stop and place < len(self.spans):
             span, end = self.spans[place], self._ends[place]
             begin = end - span.rows
-            result.append(Span(span.unit, span.start + start - begin, span.start + min(stop, end) - begin))
+            result.append(UnitRows(span.unit, span.start + start - begin, span.start + min(stop, end) - begin))
             start, place = end, bisect_right(self._ends, end, place)
         return result
 
@@ -283,16 +283,16 @@ class Line:
 class Deal:
     """The rows of a line of spans, dealt to a number of trainers in steps of `batch` rows."""
 
-    def __init__(self, line: Sequence[Span], trainers: int, batch: int):
+    def __init__(self, line: Sequence[UnitRows], trainers: int, batch: int):
         self.trainers = trainers
         self.batch = batch
         self.rows = sum(span.rows for span in line)
         self.steps = -(-self.rows // batch)
         """How many steps the deal has; the last one may have fewer rows."""
-        counts = [self._before(self.steps, trainer) for trainer in range(trainers)]
+        counts = [self._rows_before(self.steps, trainer) for trainer in range(trainers)]
         ends = [sum(counts[: trainer + 1]) for trainer in range(trainers)]
         whole = Line(line)
-        self._pieces = [Line(whole.cut(end - count, end)) for count, end in zip(counts, ends, strict=True)]
+        self._pieces = [Line(whole.spans_between(end - count, end)) for count, end in zip(counts, ends, strict=True)]
 
     def total(self, step: int) -> int:
         """How many rows all trainers together are fed in a step."""
@@ -302,23 +302,25 @@ class Deal:
         """The range (start, stop) of a trainer's rows within the whole batch of a step."""
         return share(self.total(step), trainer, self.trainers)
 
-    def spans(self, step: int, trainer: int) -> list[Span]:
+    def spans(self, step: int, trainer: int) -> list[UnitRows]:
         """The rows that a trainer is fed in a step."""
-        return self._pieces[trainer].cut(self._before(step, trainer), self._before(step + 1, trainer))
+        return self._pieces[trainer].spans_between(
+            self._rows_before(step, trainer), self._rows_before(step + 1, trainer)
+        )
 
-    def rest(self, step: int) -> list[Span]:
+    def remaining_spans(self, step: int) -> list[UnitRows]:
         """The rows that the trainers have not been fed before a step, one trainer's after another's."""
         return [
             span
             for trainer, piece in enumerate(self._pieces)
-            for span in piece.cut(self._before(step, trainer), self._before(self.steps, trainer))
+            for span in piece.spans_between(self._rows_before(step, trainer), self._rows_before(self.steps, trainer))
         ]
 
     def piece(self, trainer: int) -> Line:
         """All rows that a trainer is fed, as a line."""
         return self._pieces[trainer]
 
-    def _before(self, step: int, trainer: int) -> int:
+    def _rows_before(self, step: int, trainer: int) -> int:
         """How many rows a trainer has been fed before a step."""
         full, last = divmod(min(step * self.batch, self.rows), self.batch)
         start, stop = share(self.batch, trainer, self.trainers)
@@ -326,7 +328,7 @@ class Deal:
         return full * (stop - start) + end - first
 
 
-def deals(line: Sequence[Span], batch: int, dealt: Dealt, first: int, steps: int) -> list[tuple[int, Deal]]:
+def deals(line: Sequence[UnitRows], batch: int, dealt: Dealt, first: int, steps: int) -> list[tuple[int, Deal]]:
     """The deals of an epoch of `steps` steps that begins with the step `first`, each with the step it begins with."""
     ends = [*(step for step, _ in dealt[1:]), first + steps]
     changes = [(max(step, first), trainers) for (step, trainers), end in zip(dealt, ends, strict=True) if end > first]
@@ -334,7 +336,7 @@ def deals(line: Sequence[Span], batch: int, dealt: Dealt, first: int, steps: int
     result = [(first, Deal(line, changes[0][1], batch))]
     for (before, _), (step, trainers) in pairwise(changes):
         if step > before:
-            result.append((step, Deal(result[-1][1].rest(step - before), trainers, batch)))
+            result.append((step, Deal(result[-1][1].remaining_spans(step - before), trainers, batch)))
         else:
             result[-1] = (step, Deal(line, trainers, batch))
     return result
@@ -342,7 +344,7 @@ def deals(line: Sequence[Span], batch: int, dealt: Dealt, first: int, steps: int
 
 # Readers of files by their format.
 
-_READERS: dict[str, Callable[[str, Wanted], Reader]] = {
+_READERS: dict[str, Callable[[str, ReadRequest], FileReader]] = {
     "parquet": ParquetReader,
     "arrow": ArrowReader,
     "csv": csv_reader,
@@ -356,13 +358,13 @@ _NAMELESS = ("csv", "tsv", "multislot")
 """Formats whose files may lack the names of their columns."""
 
 
-def open_rows(file: str, wanted: Wanted, format: str = "") -> Reader:
+def open_rows(file: str, wanted: ReadRequest, format: str = "") -> FileReader:
     """The reader of a file. Raises DiagnosticError."""
     found = format_of(file, format)
     if wanted.names and found not in _NAMELESS:
-        raise refused(file, f"its columns have names; others (--names) are for {', '.join(_NAMELESS)}")
+        raise data_file_error(file, f"its columns have names; others (--names) are for {', '.join(_NAMELESS)}")
     if wanted.separator and found not in ("csv", "tsv"):
-        raise refused(file, "it has no sign between fields; one (--separator) is for csv and tsv")
+        raise data_file_error(file, "it has no sign between fields; one (--separator) is for csv and tsv")
     return _READERS[found](file, wanted)
 
 
@@ -446,7 +448,7 @@ class Cursor:
         for near in range(step, min(step + 2, self._schedule.steps)):
             _, number, deal = self._schedule.deal(near)
             for span in deal.spans(number, self._trainer):
-                following = deal.piece(self._trainer).after(span.unit)
+                following = deal.piece(self._trainer).unit_after(span.unit)
                 wanted.update({span.unit: None} if following is None else {span.unit: None, following: None})
         for old in [known for known in self._units if known not in wanted]:
             del self._units[old]
@@ -472,7 +474,7 @@ class Cursor:
             ]
             places = places[np.concatenate(good)]
         columns = [columns for columns, _, _ in taken] or [self._nothing(deal)]
-        values = {name: joined([one[name] for one in columns]).value() for name in columns[0]}
+        values = {name: concat_columns([one[name] for one in columns]).value() for name in columns[0]}
         part = Part(places, deal.total(number))
         whole = deal.trainers == 1 and not bad
         return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
@@ -492,12 +494,12 @@ class Cursor:
         span = (deal.piece(self._trainer).spans or self._schedule.order.line(0))[0]
         return self._unit(span.unit).result().take(range(0))[0]
 
-    def _rows(self, epoch: int, span: Span) -> Taken:
+    def _rows(self, epoch: int, span: UnitRows) -> Taken:
         """The numbers of a span's rows within their unit."""
         key = (epoch, span.unit)
         if key not in self._orders:
             self._orders = {known: order for known, order in self._orders.items() if known[1] in self._units}
-            self._orders[key] = self._schedule.order.within(epoch, span.unit)
+            self._orders[key] = self._schedule.order.row_order(epoch, span.unit)
         order = self._orders[key]
         return range(span.start, span.stop) if order is None else order[span.start : span.stop]
 
@@ -527,7 +529,7 @@ class NotFinite(NamedTuple):
     what: str = NAN
 
 
-@checked
+@check_arguments
 class Data:
     """Rows of files that a program is fed, `batch` of them in a step, of all trainers together.
 
@@ -577,7 +579,7 @@ class Data:
         self._names, self._format, self._separator = tuple(names), format, separator
         self._skip = bad_rows == "skip"
         self._known_ids = False
-        self._rows: tuple[Sequence[Input], _Rows] | None = None
+        self._rows: tuple[Sequence[Input], _AllUnits] | None = None
         self._schedule: Schedule | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
         self._odd: dict[tuple[str, str, str], dict[int, None]] = {}
@@ -592,33 +594,33 @@ class Data:
         parts += [f"shuffle {self.shuffle}"] if self.shuffle is not None else []
         parts += [f"format {self._format}"] if self._format else []
         parts += [f"separator {self._separator!r}"] if self._separator else []
-        parts += [f"names {listed(self._names, SHOWN)}"] if self._names else []
+        parts += [f"names {name_list(self._names, SHOWN)}"] if self._names else []
         if self._columns:
             pairs = [f"{name}={','.join(taken)}" for name, taken in self._columns.items()]
-            parts.append(f"columns {listed(pairs, SHOWN)}")
+            parts.append(f"columns {name_list(pairs, SHOWN)}")
         parts += ["bad rows skipped"] if self._skip else []
-        return f"<Data of {listed(self.files, SHOWN)}: {', '.join(parts)}>"
+        return f"<Data of {name_list(self.files, SHOWN)}: {', '.join(parts)}>"
 
-    @checked
+    @check_arguments
     def tell_of_rows(self, on_bad: Callable[[LeftOut], object], on_odd: Callable[[NotFinite], object]) -> None:
         """Sets the function to call once with every bad row that is left out, and the one to call with rows that hold
         NaN or infinity.
         """
         self._on_bad, self._on_odd = on_bad, on_odd
 
-    @checked
+    @check_arguments
     def deal(self, dealt: Dealt) -> None:
         """Sets the history of the numbers of trainers to which rows are dealt, each with its first step."""
         self.dealt = dealt
 
-    @checked
+    @check_arguments
     def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
         """Returns, for each trainer, the function that gives its feed in a step, and the number of steps.
 
         Raises DiagnosticError.
         """
         _require_trainers(programs)
-        rows = self._opened(inputs(programs[0]), tables_of(programs[0]) if self._known_ids else {})
+        rows = self._find_rows(inputs(programs[0]), tables_of(programs[0]) if self._known_ids else {})
         order = Order([unit.rows for unit in rows.units], self.shuffle)
         if not order.rows:
             raise DiagnosticError([error("data-source", "there are no rows in it", Location(self.files[0]))])
@@ -632,7 +634,7 @@ class Data:
         cursors = [Cursor(schedule, trainer, rows.read, self._note, on_odd) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
 
-    @checked
+    @check_arguments
     def row_of(self, step: int, place: int) -> tuple[str, int]:
         """The file and the number, counted from 1, of a row of a step. `step`, and `place`, the row's number in the
         batch of a single trainer, count from 0. Raises IndexError if the step has no such row.
@@ -643,23 +645,23 @@ class Data:
         first = 0
         for span in deal.spans(number, 0):
             if first <= place < first + span.rows:
-                order, unit = self._schedule.order.within(epoch, span.unit), self._rows[1].units[span.unit]
+                order, unit = self._schedule.order.row_order(epoch, span.unit), self._rows[1].units[span.unit]
                 row = span.start + place - first
                 return unit.file, unit.first + (row if order is None else int(order[row])) + 1
             first += span.rows
         raise IndexError(f"step {step} has no row {place} (steps and rows count from 0 here)")
 
-    @checked
+    @check_arguments
     def require(self, program: Program) -> None:
         """Raises DiagnosticError if a file is missing, can't be read, or lacks an input of a program."""
-        self.readers(self._wanted(inputs(program)))
+        self.readers(self._read_request(inputs(program)))
 
-    def _opened(self, wanted: Sequence[Input], tables: Mapping[str, Sequence[Table]]) -> _Rows:
+    def _find_rows(self, wanted: Sequence[Input], tables: Mapping[str, Sequence[Table]]) -> _AllUnits:
         """The units of all files, which are found at the first call. `tables` are those in which inputs are looked
         up.
         """
         if self._rows is None or self._rows[0] != wanted:
-            self._rows = wanted, _Rows(self.readers(self._wanted(wanted)))
+            self._rows = wanted, _AllUnits(self.readers(self._read_request(wanted)))
         self._rows[1].look_up(tables)
         return self._rows[1]
 
@@ -667,19 +669,19 @@ class Data:
         """From now on rows are bad that hold ids for which a table of the program has no row."""
         self._known_ids = True
 
-    def _wanted(self, wanted: Sequence[Input]) -> Wanted:
-        return Wanted(wanted, self._columns, self._names, self._separator, self._note_left)
+    def _read_request(self, wanted: Sequence[Input]) -> ReadRequest:
+        return ReadRequest(wanted, self._columns, self._names, self._separator, self._note_left)
 
     def _note_left(self, file: str, columns: Sequence[str]) -> None:
         if columns:
             self._left.setdefault(tuple(columns), file)
 
-    @checked
-    def readers(self, wanted: Wanted) -> dict[str, Reader]:
+    @check_arguments
+    def readers(self, wanted: ReadRequest) -> dict[str, FileReader]:
         """A reader for each file. Raises DiagnosticError: first for missing files, then for a missing library."""
         for file in self.files:
             if not is_address(file) and not os.path.exists(file):
-                raise refused(file, f"the file can't be read: {os.strerror(errno.ENOENT)}{misspelt(file)}")
+                raise data_file_error(file, f"the file can't be read: {os.strerror(errno.ENOENT)}{misspelt(file)}")
         return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -687,13 +689,13 @@ class Data:
         files = [os.path.abspath(file) if os.path.exists(file) else file for file in self.files]
         return {**self.__dict__, "files": files, "_rows": None, "_schedule": None, "_on_bad": None, "_on_odd": None}
 
-    @checked
+    @check_arguments
     def dealing(self, trainers: int) -> Dealing:
         """A record of how the rows are dealt to this number of trainers."""
         expect_number(trainers, "dealing", "a number of trainers", least=1)
         return Dealing(self._fingerprint(), self.dealt or ((0, trainers),), self._settings())
 
-    @checked
+    @check_arguments
     def continued(self, before: Dealing, step: int, trainers: int) -> Data:
         """The same rows for `trainers` trainers from a step on; `before` says how they were dealt until then.
 
@@ -755,12 +757,12 @@ class Data:
             ]
             if len(ordered) > SHOWN:
                 more = len(ordered) - SHOWN
-                told.append(error("data-row", f"and {counted(more, 'more row')} of the batch can't be fed"))
+                told.append(error("data-row", f"and {quantity(more, 'more row')} of the batch can't be fed"))
             raise DiagnosticError(told)
         for row in rows:
             self.left_out(row)
 
-    @checked
+    @check_arguments
     def holds_odd(self, row: NotFinite) -> None:
         """Records that a row with NaN or infinity was fed, here or in another process."""
         row = row._replace(file=self._as_named(row.file))
@@ -774,7 +776,7 @@ class Data:
         """The name that this process uses for a file; other processes name it by its absolute path."""
         return next((known for known in self.files if known == file or os.path.abspath(known) == file), file)
 
-    @checked
+    @check_arguments
     def left_out(self, row: LeftOut) -> None:
         """Records that a bad row was left out, here or in another process, and reports it once."""
         row = row._replace(file=self._as_named(row.file))
@@ -797,7 +799,7 @@ def _differing(before: Sequence[str], now: Sequence[str]) -> str:
     found = [f"{had}, now it is {has}" for had, has in zip(before[:2], now[:2], strict=True) if had != has]
     had, has = before[2:], now[2:]
     if len(had) != len(has):
-        found.append(f"{counted(len(had), 'file')}, now there are {len(has):,}")
+        found.append(f"{quantity(len(had), 'file')}, now there are {len(has):,}")
     else:
         pairs = [f"{old}, now it is {new}" for old, new in zip(had, has, strict=True) if old != new]
         more = [f"{len(pairs) - SHOWN} more files differ"] if len(pairs) > SHOWN else []
@@ -813,10 +815,10 @@ def _place(row: LeftOut) -> Location:
     return Location(row.file, row.line, max(row.column, int(row.line > 0)))
 
 
-class _Rows:
+class _AllUnits:
     """The units of all files."""
 
-    def __init__(self, readers: Mapping[str, Reader]):
+    def __init__(self, readers: Mapping[str, FileReader]):
         self._readers = readers
         self._tables: Mapping[str, Sequence[Table]] = {}
         self.units: list[Unit] = [unit for reader in readers.values() for unit in reader.units()]
@@ -854,7 +856,7 @@ def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[
         if column is None or column.values.dtype.kind != "i":
             continue
         for table in known:
-            wrong = table.outside(column.values)
+            wrong = table.missing_ids_mask(column.values)
             if wrong is None:
                 continue
             good = chunk.good
@@ -868,7 +870,7 @@ def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[
     for row, reason in sorted(reasons.items()):
         line = 0 if lines is None else unit.line + int(lines[row]) + 1
         bad[row] = LeftOut(unit.file, unit.first + row + 1, reason, line)
-    return chunk.without(bad)
+    return chunk.with_bad_rows(bad)
 
 
 def _rows_of(column: Column, elements: Array) -> Array:

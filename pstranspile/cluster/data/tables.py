@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
-from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, raise_errors, shell_word
+from pstranspile.cluster.data.files import ReadRequest, Unit, data_file_error, open_file, require_pyarrow
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, raise_errors, shell_word
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.step_feeds import LeftOut
@@ -82,15 +82,15 @@ Read: TypeAlias = Callable[[int, int], bytes]
 
 def batches(read: Read, size: int) -> list[Batch]:
     """The batches of records of a file with `size` bytes. Raises ValueError if the metadata are damaged."""
-    return _listed(read, size, _BATCHES)
+    return _footer_batches(read, size, _BATCHES)
 
 
 def dictionaries(read: Read, size: int) -> list[Batch]:
     """The batches of dictionaries, which are read before any rows. Raises ValueError if the metadata are damaged."""
-    return _listed(read, size, _DICTIONARIES)
+    return _footer_batches(read, size, _DICTIONARIES)
 
 
-def _listed(read: Read, size: int, field: int) -> list[Batch]:
+def _footer_batches(read: Read, size: int, field: int) -> list[Batch]:
     tail = read(size - 10, 10)
     length = _number("<i", tail, 0)
     if tail[4:] != _MAGIC or not 0 < length <= size - 10:
@@ -124,7 +124,7 @@ def _batch(read: Read, size: int, offset: int, length: int, *, inside: bool) -> 
     first, count = _vector(message, table, _BUFFERS, _BUFFER.size)
     found = [_BUFFER.unpack_from(message, first + _BUFFER.size * n) for n in range(count)]
     if _field(message, table, _COMPRESSION) is not None:
-        expanded = tuple(_expanded(read, size, offset + length + at, held) for at, held in found)
+        expanded = tuple(_expanded_size(read, size, offset + length + at, held) for at, held in found)
     else:
         expanded = tuple(held for _, held in found)
     number = 0 if rows is None else _number("<q", message, rows)
@@ -133,7 +133,7 @@ def _batch(read: Read, size: int, offset: int, length: int, *, inside: bool) -> 
     return Batch(number, values, expanded)
 
 
-def _expanded(read: Read, size: int, at: int, held: int) -> int:
+def _expanded_size(read: Read, size: int, at: int, held: int) -> int:
     """The number of bytes of a compressed buffer once it is expanded."""
     if held <= 0:
         return 0
@@ -235,8 +235,8 @@ class _Conversion:
         if self.input.levels:
             if len(self.names) > 1:
                 self._refuse(f"{self.input.name} is ragged and takes one column, not {len(self.names)}")
-            return self._ragged(self._array(self.names[0]), self.names[0])
-        parts = [self._fixed(self._array(name), name) for name in self.names]
+            return self._ragged_column(self._array(self.names[0]), self.names[0])
+        parts = [self._fixed_width_numbers(self._array(name), name) for name in self.names]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         if whole.shape[1] != self.input.width:
             self._refuse(other_width(self.input, self.names, whole.shape[1], self.table.column_names))
@@ -253,7 +253,7 @@ class _Conversion:
         self._note(array, name, [])
         return array
 
-    def _fixed(self, array: Any, name: str) -> Array:
+    def _fixed_width_numbers(self, array: Any, name: str) -> Array:
         """The numbers of a column of one width, as [rows, width]."""
         from pyarrow import types
 
@@ -270,7 +270,7 @@ class _Conversion:
             return np.zeros((len(array), width), self.input.dtype)
         return self._numbers(array.flatten(), name, [np.arange(0, len(array) * width + 1, width)]).reshape(-1, width)
 
-    def _ragged(self, array: Any, name: str) -> Column:
+    def _ragged_column(self, array: Any, name: str) -> Column:
         """The column of nested lists, as deep as the input's LoD."""
         from pyarrow import types
 
@@ -418,7 +418,7 @@ def reading(file: str) -> Generator[None]:
     try:
         yield
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as problem:
-        raise refused(file, f"it can't be read: {str(problem).strip().splitlines()[0]}") from None
+        raise data_file_error(file, f"it can't be read: {str(problem).strip().splitlines()[0]}") from None
 
 
 def _source(file: str) -> Any:
@@ -449,7 +449,7 @@ def _require_size(file: str, size: int, taken: int, what: str) -> None:
     if taken > max(FREE_BYTES, TIMES * size):
         limit = f"more than {FREE_BYTES >> 20} MiB and more than {TIMES} times the {size:,} bytes of the file"
         message = f"{what} takes {taken:,} bytes once it is read, {limit}"
-        raise refused(file, f"{message}; write smaller ones, of which one is read at a time")
+        raise data_file_error(file, f"{message}; write smaller ones, of which one is read at a time")
 
 
 def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
@@ -478,8 +478,8 @@ def other_width(one: Input, columns: Sequence[str], width: int, held: Sequence[s
     file.
     """
     others = [name for name in held if name not in columns]
-    there = f"; others in the file are {listed(others, MOST_COLUMNS)}" if others else ""
-    return f"{one.name} takes {one.width} numbers, its columns have {width}: {listed(columns, MOST_COLUMNS)}{there}"
+    there = f"; others in the file are {name_list(others, MOST_COLUMNS)}" if others else ""
+    return f"{one.name} takes {one.width} numbers, its columns have {width}: {name_list(columns, MOST_COLUMNS)}{there}"
 
 
 def require_widths(
@@ -519,7 +519,7 @@ class ParquetReader:
     The trainers of one process share it; a lock protects the library's object, which is not thread-safe.
     """
 
-    def __init__(self, file: str, wanted: Wanted):
+    def __init__(self, file: str, wanted: ReadRequest):
         require_pyarrow(file)
         from pyarrow import parquet
 
@@ -568,7 +568,7 @@ class ParquetReader:
 class ArrowReader:
     """A file of Arrow's (Feather), read one batch of records at a time; the trainers of one process share it."""
 
-    def __init__(self, file: str, wanted: Wanted):
+    def __init__(self, file: str, wanted: ReadRequest):
         require_pyarrow(file)
         import pyarrow
 
@@ -587,9 +587,9 @@ class ArrowReader:
         with reading(file):
             options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
             self._arrow = pyarrow.ipc.open_file(source, options=options)
-            self._batches, self._taken = self._measured(source, schema, fields)
+            self._batches, self._taken = self._measure_batches(source, schema, fields)
 
-    def _measured(self, source: Any, schema: Any, fields: Sequence[int]) -> tuple[list[Batch], list[int]]:
+    def _measure_batches(self, source: Any, schema: Any, fields: Sequence[int]) -> tuple[list[Batch], list[int]]:
         """The batches, and the most bytes that each takes once its `fields` are read. Raises DiagnosticError."""
 
         def read(at: int, size: int) -> bytes:
@@ -607,7 +607,7 @@ class ArrowReader:
                 held = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
             shared = sum(sum(batch.buffers) for batch in dictionaries(read, self._size))
         except (ValueError, struct.error) as problem:
-            raise refused(self.file, f"it can't be read: {problem}") from None
+            raise data_file_error(self.file, f"it can't be read: {problem}") from None
         _require_size(self.file, self._size, shared, "what the dictionaries of columns hold")
         numbers = [_WIDEST * sum(counts[field] for field in fields) for counts in values]
         expanded = [sum(sizes[field] for field in fields) for sizes in held]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
-from pstranspile.cluster.data.files import Unit, Wanted, open_file, refused, require_pyarrow
+from pstranspile.cluster.data.files import ReadRequest, Unit, data_file_error, open_file, require_pyarrow
 from pstranspile.cluster.data.tables import chunk_of, reading, require_widths, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
 from pstranspile.ir.json_text import json_fault
@@ -50,7 +50,7 @@ class Lines(NamedTuple):
         """The text of a row, without its line end."""
         return self.data[int(self.starts[row]) : int(self.stops[row])]
 
-    def without(self, rows: Iterable[int]) -> bytes:
+    def text_without(self, rows: Iterable[int]) -> bytes:
         """The text of all other rows, each with its line end."""
         left = set(rows)
         return b"".join(self.text(row) + b"\n" for row in range(len(self)) if row not in left)
@@ -125,7 +125,7 @@ _LINE_END = Pattern(rb"\r(?!\n)|\n")
 """Matches a line feed, and a carriage return without one."""
 
 
-def _opened(file: str, *, returns: bool) -> Any:
+def _open_lines(file: str, *, returns: bool) -> Any:
     """Opens a file of lines; where they end in carriage returns alone (`returns`), these are read as line feeds."""
     stream = open_file(file)
     return _Returns(stream) if returns else stream
@@ -135,7 +135,7 @@ def blocks(file: str, *, returns: bool = False) -> Generator[tuple[int, bytes]]:
     """Yields the blocks of a file, each with the offset of its first byte. `returns`: its lines end in carriage returns
     alone. Raises DiagnosticError.
     """
-    with _opened(file, returns=returns) as stream:
+    with _open_lines(file, returns=returns) as stream:
         at, left, rest = 0, 0, list[bytes]()
         while data := stream.read(BLOCK):
             end = data.rfind(b"\n") + 1
@@ -156,7 +156,7 @@ def first_line(file: str, *, blank: bool = True) -> bytes:
     """The first line of a file, with its line end; with `blank=False` the first that is not blank. Raises
     DiagnosticError.
     """
-    with _opened(file, returns=_has_returns(file)) as stream:
+    with _open_lines(file, returns=_has_returns(file)) as stream:
         while line := stream.readline(LONGEST + 1):
             if len(line) > LONGEST:
                 raise too_long(file)
@@ -167,12 +167,12 @@ def first_line(file: str, *, blank: bool = True) -> bytes:
 
 def too_long(file: str) -> DiagnosticError:
     """The error for a file with a line that is too long for a row."""
-    return refused(file, f"it has a line of more than {LONGEST >> 20} MiB, which no row has")
+    return data_file_error(file, f"it has a line of more than {LONGEST >> 20} MiB, which no row has")
 
 
 def read_block(unit: Unit) -> bytes:
     """The bytes of a unit. Raises DiagnosticError."""
-    with _opened(unit.file, returns=unit.returns) as stream:
+    with _open_lines(unit.file, returns=unit.returns) as stream:
         stream.seek(unit.place)
         return stream.read(unit.size)
 
@@ -359,7 +359,7 @@ class MultiSlotReader:
     declaration; slots that no input takes are left out.
     """
 
-    def __init__(self, file: str, wanted: Wanted):
+    def __init__(self, file: str, wanted: ReadRequest):
         self.file = file
         self._slots = list(wanted.names) or [one.name for one in wanted.inputs]
         self._inputs: dict[str, list[Input]] = {}
@@ -499,7 +499,7 @@ _OF_A_CELL = Pattern(
 """Matches Arrow's message about a cell of CSV, or about a word in one."""
 
 
-def _wanted(kind: str) -> str:
+def _describe_valid_numbers(kind: str) -> str:
     """A description of the valid numbers for a type of Arrow: `int64`, `float`."""
     if kind.startswith("bool"):
         return "truth value (true or false)"
@@ -518,7 +518,10 @@ def _why_of_cells(text: bytes, said: str) -> Why:
     if cell is None:
         return Why(said)
     value = cell["value"] if cell["word"] is None else cell["word"]
-    return Why(f"{cell['name']}: {_short(value)} is no {_wanted(cell['kind'] or cell['type'])}", _column(text, value))
+    return Why(
+        f"{cell['name']}: {_short(value)} is no {_describe_valid_numbers(cell['kind'] or cell['type'])}",
+        _column(text, value),
+    )
 
 
 def _column(text: bytes, value: str) -> int:
@@ -657,7 +660,7 @@ class LineReader:
                     return self._chunk(table, unit, data, {})
         lines = lines_of(data)
         self._search(lines, [row for row in range(len(lines)) if row not in reasons], reasons)
-        left = lines.without(reasons)
+        left = lines.text_without(reasons)
         with reading(self.file):
             table = self._parse(left)
         return self._chunk(table, unit, data, reasons)
@@ -812,7 +815,7 @@ def _stream(data: bytes) -> Any:
     return pyarrow.BufferReader(sink.getvalue())
 
 
-def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
+def csv_reader(file: str, wanted: ReadRequest, delimiter: str = ",") -> LineReader:
     """A reader of comma-separated values. The first line of the file has the names of the columns, unless they are
     given.
 
@@ -828,7 +831,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
     first = first_line(file)
     separated = _about_separator(first, delimiter)
     if names and separated and first.count(separated.sign) == len(names) - 1:
-        raise refused(file, f"its rows have one field each, not {len(names)}: {separated.note}")
+        raise data_file_error(file, f"its rows have one field each, not {len(names)}: {separated.note}")
     if not names:
         header = len(first)
         names = _names_in(first, delimiter, file)
@@ -861,7 +864,7 @@ def csv_reader(file: str, wanted: Wanted, delimiter: str = ",") -> LineReader:
                 kind, column = pyarrow.list_(kind), _words(column)
             try:
                 if name in singly:
-                    column = pyarrow.array(_signed(_numbers_of_column(column.to_pylist())), kind)
+                    column = pyarrow.array(_signed_ids(_numbers_of_column(column.to_pylist())), kind)
                 elif name in ragged:
                     column = column.cast(kind)
             except pyarrow.ArrowException as problem:
@@ -889,11 +892,11 @@ def _names_in(line: bytes, delimiter: str, file: str) -> list[str]:
     except UnicodeDecodeError:
         kind = kind_of(line)
         told = "its first line, with the names of its columns, is not UTF-8" if kind is None else str(kind)
-        raise refused(file, told) from None
+        raise data_file_error(file, told) from None
     except csv.Error:
         names = []
     if not names:
-        raise refused(file, "it has no first line with the names of its columns")
+        raise data_file_error(file, "it has no first line with the names of its columns")
     return names
 
 
@@ -913,7 +916,7 @@ def _words(cells: Any) -> Any:
     return pyarrow.ListArray.from_arrays(pyarrow.array(offsets, "int32"), kept)
 
 
-def json_reader(file: str, wanted: Wanted) -> LineReader:
+def json_reader(file: str, wanted: ReadRequest) -> LineReader:
     """A reader of a file with a JSON object on each line. Raises DiagnosticError."""
     require_pyarrow(file)
     import pyarrow
@@ -965,7 +968,7 @@ def _ids_of(data: bytes, name: str) -> list[Any]:
     import pyarrow
 
     try:
-        return [_signed(json.loads(line).get(name)) for line in data.split(b"\n") if line.strip()]
+        return [_signed_ids(json.loads(line).get(name)) for line in data.split(b"\n") if line.strip()]
     except (ValueError, AttributeError, RecursionError):
         raise pyarrow.ArrowInvalid("a line is no JSON object") from None
 
@@ -1001,12 +1004,12 @@ def _kind(one: Input, ids: Any) -> Any:
     return ids if ids is not None and one.dtype == "int64" else type_of(one)
 
 
-def _signed(value: Any) -> Any:
+def _signed_ids(value: Any) -> Any:
     """Ids as signed numbers with the same bits, in nested lists; None is unchanged. Raises Arrow's exceptions."""
     import pyarrow
 
     if isinstance(value, list):
-        return [_signed(one) for one in cast("list[Any]", value)]
+        return [_signed_ids(one) for one in cast("list[Any]", value)]
     if value is None:
         return None
     if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
@@ -1040,19 +1043,19 @@ def _first_object(file: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as problem:
         kind = kind_of(first) if isinstance(problem, UnicodeDecodeError) else None
         if kind is not None:
-            raise refused(file, str(kind)) from None
+            raise data_file_error(file, str(kind)) from None
         fault = json_fault(problem)
         where = Location(file, _first_row(file), max(fault.column, 1))
         raise DiagnosticError([error("data-source", f"its first line is no JSON: {fault.reason}", where)]) from None
     if not isinstance(result, dict):
-        raise refused(file, f"its first line is no JSON object, but {_short(result)}")
+        raise data_file_error(file, f"its first line is no JSON object, but {_short(result)}")
     return cast("dict[str, Any]", result)
 
 
 def _first_row(file: str) -> int:
     """The number of the first line that is not blank. Raises DiagnosticError."""
     number = 1
-    with _opened(file, returns=_has_returns(file)) as stream:
+    with _open_lines(file, returns=_has_returns(file)) as stream:
         while (line := stream.readline(LONGEST + 1)) and not line.strip():
             number += 1
     return number

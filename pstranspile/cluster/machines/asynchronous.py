@@ -76,7 +76,7 @@ class AsynchronousServer(Server):
         program = count_notices(block_program(self.main, [int(rates)]), self.scope)
         return Block(program, self.scope, [], (), seed=self.seed)
 
-    def prepared(self) -> Iterable[Block]:
+    def prepared_blocks(self) -> Iterable[Block]:
         """The blocks of the gradients and the learning-rate block."""
         blocks = dict.fromkeys(self.blocks.values())
         return blocks if self._rates is None else (*blocks, self._rates)
@@ -89,7 +89,7 @@ class AsynchronousServer(Server):
         """Applies a gradient. Raises DiagnosticError if no block has a gradient of this name."""
         block = self.blocks.get(message.variable)
         if block is None:
-            raise self.unknown(message, "has no block for a gradient, but is sent")
+            raise self.unknown_variable_error(message, "has no block for a gradient, but is sent")
         if self.backups:
             self.scope.put(TRAINER_ID, np.array([message.trainer], "int64"))
         block.apply([message.payload] if block.feeds else [])
@@ -111,7 +111,7 @@ class AsynchronousServer(Server):
         """Adds the value to the server's step counter, and runs the learning-rate block again."""
         value = self.scope.get(message.variable)
         if value is None:
-            raise self.unknown(message, "is sent the step counter")
+            raise self.unknown_variable_error(message, "is sent the step counter")
         self.scope.put(message.variable, value + message.payload)
         if self._rates is not None:
             self._rates.apply([])
@@ -182,7 +182,7 @@ class GeoServer(AsynchronousServer):
         """Answers with the rows that have changed since the trainer's last request."""
         table = self.scope.get(message.variable)
         if table is None or message.variable not in self.changed:
-            raise self.unknown(message, "is asked for the changed rows of")
+            raise self.unknown_variable_error(message, "is asked for the changed rows of")
         seen = self.changed[message.variable][message.trainer]
         rows = np.array(sorted(seen), "int64")
         seen.clear()

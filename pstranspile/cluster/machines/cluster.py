@@ -44,8 +44,8 @@ from pstranspile.cluster.machines.script import Action, Exchange, Library, excha
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Forms, Trainer, link_to, number_list, sends_values, text_list
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, cluster_of, error, listed, raise_errors
-from pstranspile.ir.expect import checked, expect, expect_number, expect_word, wrong_type
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, cluster_of, error, name_list, raise_errors
+from pstranspile.ir.expect import check_arguments, expect, expect_number, expect_word, wrong_type
 from pstranspile.ir.model import EMPTY, MAIN, DistributedVar, Op, Program, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of
@@ -81,7 +81,7 @@ def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Seq
         role.take_turns(turns_of(turns, names, trainer.index))
         missing = [name for name in role.names if name not in role.programs]
         if missing:
-            known = listed([f"@{name}" for name in role.programs])
+            known = name_list([f"@{name}" for name in role.programs])
             message = (
                 f"{trainer.name} has no program @{missing[0]}, just {known}: the collective modes compile no other "
                 "program than @main"
@@ -157,7 +157,7 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
     """Yields one finding for all servers that miss the same barrier of the same trainers."""
     synchronous = [server for server in servers if server.mode == 0]
     sent = {
-        (trainer.name, part): _sent(program)
+        (trainer.name, part): _barrier_endpoints(program)
         for trainer in trainers
         for part, program in {"start-up": trainer.role.startup, **trainer.role.programs}.items()
     }
@@ -172,8 +172,8 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
             if without:
                 missed.setdefault(without, []).append(server)
         for names, waiting in missed.items():
-            who = "no trainer sends" if len(names) == len(trainers) else f"{listed(names)} never sends"
-            names_of_servers = listed([server.name for server in waiting])
+            who = "no trainer sends" if len(names) == len(trainers) else f"{name_list(names)} never sends"
+            names_of_servers = name_list([server.name for server in waiting])
             message = f"{names_of_servers} will wait for a {kind} which {who} in its {part} program"
             yield at_op("cluster-barrier", message, waiting[0].op)
 
@@ -193,7 +193,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
                 for endpoint in named:
                     if endpoint not in servers:
                         missing.setdefault(endpoint, op)
-    known = listed(list(servers)) or "none"
+    known = name_list(list(servers)) or "none"
     raise_errors(
         at_op("cluster-no-server", f"no server listens at {endpoint}; the servers of this cluster: {known}", op)
         for endpoint, op in missing.items()
@@ -253,7 +253,7 @@ def _operation(names: tuple[str, Op] | None) -> str:
     return f"{names[0]} of {', '.join(names[1].input_names)}" if is_collective(names[1].type) else names[0]
 
 
-def _sent(program: Program) -> dict[str, set[str]]:
+def _barrier_endpoints(program: Program) -> dict[str, set[str]]:
     """The endpoints to which a program sends each kind of barrier. A communicator's barrier is both kinds."""
     lines: dict[str, set[str]] = {"send_barrier": set(), "fetch_barrier": set()}
     for op in program.main_block.ops:
@@ -398,10 +398,10 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     for program, starting in {id(p): (p, p is t.role.startup) for t in trainers for p in t.role.all}.values():
         misplaced: dict[int, tuple[Op, str, list[str]]] = {}
         for endpoint, ops in _places(program).items():
-            for op, reason in _misplaced(ops, starting) if endpoint in endpoints else ():
+            for op, reason in _misplaced_ops(ops, starting) if endpoint in endpoints else ():
                 misplaced.setdefault(id(op), (op, reason, []))[2].append(endpoints[endpoint])
         for key, (op, reason, names) in misplaced.items():
-            findings[key] = at_op("cluster-order", reason.format(listed(names)), op)
+            findings[key] = at_op("cluster-order", reason.format(name_list(names)), op)
     raise_errors(findings.values())
 
 
@@ -421,7 +421,7 @@ def _places(program: Program) -> dict[str, list[Op]]:
     return result
 
 
-def _misplaced(ops: Sequence[Op], starting: bool) -> Iterator[tuple[Op, str]]:
+def _misplaced_ops(ops: Sequence[Op], starting: bool) -> Iterator[tuple[Op, str]]:
     """The misplaced ops, each with the consequence as a message about the servers `{}`."""
     kinds = [op.type for op in ops]
     sent = kinds.index("send_barrier") if "send_barrier" in kinds else -1
@@ -442,7 +442,7 @@ def _misplaced(ops: Sequence[Op], starting: bool) -> Iterator[tuple[Op, str]]:
 # The machines of a job in one process, stepped together.
 
 
-@checked
+@check_arguments
 class Cluster:
     """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
 
@@ -571,7 +571,7 @@ class Cluster:
 
     # steps
 
-    @checked
+    @check_arguments
     def feed(self, feeds: ClusterFeeds | None) -> None:
         """Sets the feed: arrays with a step axis, a mapping per step, a function of trainer and step, or rows."""
         trainer_roles = [trainer.role for trainer in self.trainers]
@@ -652,7 +652,7 @@ class Cluster:
         """Sets the initial values of a trainer after the first run of its start-up program."""
         self.initial.set_on_trainer(trainer)
 
-    @checked
+    @check_arguments
     def run_to(self, step: int) -> None:
         """Runs the cluster until every trainer has done `step` steps or has left.
 
@@ -669,7 +669,7 @@ class Cluster:
         if there is not None and self.source is not None:
             require_steps(there, step, self.source)
 
-    @checked
+    @check_arguments
     def run_once(self, trainer: int, program: Program) -> None:
         """Makes a trainer run another program between steps, such as one that saves. Raises DiagnosticError."""
         if not 0 <= trainer < len(self.trainers):
@@ -701,7 +701,7 @@ class Cluster:
             reported = {result.machine for result in waiting}
             waiting += [s.waiting_for_end() for s in self.servers if s.down or (not s.ended and s.name not in reported)]
         if halted or waiting:
-            raise stuck(waiting, self.scheduler.now, self.injector.unresolved() if self.injector else ())
+            raise stuck(waiting, self.scheduler.now, self.injector.unrecoverable_faults() if self.injector else ())
 
     # values
 

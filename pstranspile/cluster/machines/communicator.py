@@ -12,8 +12,16 @@ import numpy as np
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.message import FETCH_BARRIER, GET, GET_ROWS, NOTIFY, SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.network import Link, Machine, Waiting
-from pstranspile.cluster.machines.placement import Placement, cut, merged
-from pstranspile.cluster.machines.rpc import Request, checked, counts_steps, make_rpc, report, requests_of, send_targets
+from pstranspile.cluster.machines.placement import Placement, merge_gradients, split_rows
+from pstranspile.cluster.machines.rpc import (
+    Request,
+    checked_join,
+    counts_steps,
+    make_rpc,
+    report,
+    requests_of,
+    send_targets,
+)
 from pstranspile.cluster.machines.script import Action, Blocked, Exchange, Replies, find_exchanges
 from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.machines.trainer import Communicator, Servers, Trainer, link_to, number_list
@@ -166,7 +174,7 @@ class Companion(Machine, Communicator):
             self.replies.take((message,))
 
     @property
-    def awaited(self) -> Replies | None:
+    def awaited_replies(self) -> Replies | None:
         """The replies that the current round waits for."""
         return self.replies
 
@@ -244,7 +252,7 @@ class AsyncCommunicator(Companion):
         if exchange.kind == "send" and exchange.op.attrs.get("send_varnames"):
             return self._push(exchange)  # without these names the value goes straight to the servers
         if exchange.kind == "recv":
-            return self._pulled(exchange, program)
+            return self._fetch_action(exchange, program)
         return None
 
     def _push(self, exchange: Exchange) -> Action:
@@ -261,7 +269,7 @@ class AsyncCommunicator(Companion):
             if counts:
                 value = own_copy(value)
             if len(queue.values) < self.settings.send_queue_size or counts:
-                self._put(queue, value)
+                self._enqueue(queue, value)
                 return None
             room = Blocked(trainer, "room in the queue of its communicator")
             self._full = room, queue, value
@@ -269,16 +277,16 @@ class AsyncCommunicator(Companion):
 
         return run
 
-    def _put(self, queue: _Queued, value: Value) -> None:
+    def _enqueue(self, queue: _Queued, value: Value) -> None:
         queue.values.append((self.trainer.step, value))
         self.network.scheduler.wake(self)
 
-    def _pulled(self, exchange: Exchange, program: Program) -> Action:
+    def _fetch_action(self, exchange: Exchange, program: Program) -> Action:
         """The action of a fetch: the trainer goes on with the values that the communicator fetched last."""
         trainer, outputs = self.trainer, exchange.outputs
         requests, counts = requests_of(trainer, exchange.ops, self._servers)
         self._requests += [(self.link(link.target), kind, name) for link, kind, name in requests]
-        join = checked(trainer, exchange, program, counts)
+        join = checked_join(trainer, exchange, program, counts)
 
         def store(answers: list[Value]) -> None:
             for name, value in zip(outputs, join(answers), strict=True):
@@ -324,12 +332,14 @@ class AsyncCommunicator(Companion):
             self.step = max(step for _, values in taken for step, _ in values)
         for queue, values in taken:
             try:
-                self._send(queue, merged([value for _, value in values], adds=queue.adds or self.settings.merge_add))
+                self._send(
+                    queue, merge_gradients([value for _, value in values], adds=queue.adds or self.settings.merge_add)
+                )
             except ValueError as problem:
                 raise DiagnosticError([at_op("cluster-op", str(problem), queue.op)]) from None
         if sent and self._full is not None:
             (room, queue, value), self._full = self._full, None
-            self._put(queue, value)
+            self._enqueue(queue, value)
             room.release()
         return sent
 
@@ -338,7 +348,7 @@ class AsyncCommunicator(Companion):
             for link, name in queue.targets:
                 link.post(NOTIFY, self.step, name, value)
             return
-        parts = cut(value, queue.sections) if queue.sections else [value]
+        parts = split_rows(value, queue.sections) if queue.sections else [value]
         for (link, name), part in zip(queue.targets, parts, strict=True):
             link.post(SEND, self.step, name, part)
 
@@ -519,7 +529,7 @@ class GeoCommunicator(Companion):
             self._due = True
             self.network.scheduler.wake(self)
 
-    def started(self) -> Blocked | None:
+    def begin_training(self) -> Blocked | None:
         """Stores the trainer's parameters as the values of the last exchange. A trainer that was restarted fetches them
         first.
         """
@@ -542,10 +552,10 @@ class GeoCommunicator(Companion):
         value = self.scope[name]
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             message = f"%{name} is {describe(value)}; geo exchanges differences of floats"
-            raise self._refused(name, message)
+            raise self._placement_error(name, message)
         return value
 
-    def _refused(self, name: str, message: str) -> DiagnosticError:
+    def _placement_error(self, name: str, message: str) -> DiagnosticError:
         var = self.trainer.role.variable(name)
         message = f"{self.trainer.name}: {message}"
         return DiagnosticError([error("cluster-placement", message, var and var.location, focus=f"%{name}")])
@@ -569,7 +579,7 @@ class GeoCommunicator(Companion):
         result = self.own_memory()
         for parameter in self.parameters:
             if parameter.sparse:
-                changed = [part.start + np.array(sorted(seen), "int64") for part, seen in self._changed(parameter)]
+                changed = [part.start + np.array(sorted(seen), "int64") for part, seen in self._changed_rows(parameter)]
                 result[f"changed/{parameter.name}"] = np.concatenate(changed)
         return result
 
@@ -593,17 +603,17 @@ class GeoCommunicator(Companion):
     def recall(self, memory: Mapping[str, Array]) -> None:
         """Restores the state from `memory`; without one, the trainer's present values count as exchanged."""
         self.begin_with(memory)
-        self.started()
+        self.begin_training()
         for parameter in self.parameters:
             if parameter.sparse:
                 changed = memory.get(f"changed/{parameter.name}")
-                for part, seen in self._changed(parameter):
+                for part, seen in self._changed_rows(parameter):
                     seen.clear()
                     if changed is not None:
                         mine = changed[(changed >= part.start) & (changed < part.stop)]
                         seen.update((mine - part.start).tolist())
 
-    def _changed(self, parameter: GeoParameter) -> Iterable[tuple[GeoSlice, set[int]]]:
+    def _changed_rows(self, parameter: GeoParameter) -> Iterable[tuple[GeoSlice, set[int]]]:
         """Yields the rows of each slice that have changed since the trainer's last request."""
         for part in parameter.slices:
             server = part.link.target
@@ -688,7 +698,7 @@ class GeoCommunicator(Companion):
         """The trainer's value of a parameter. Raises DiagnosticError if a step has changed its type."""
         value, old = self.scope[name], self._old[name]
         if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (old.shape, old.dtype):
-            raise self._refused(name, f"%{name} is {describe(value)} after a step, and was {describe(old)}")
+            raise self._placement_error(name, f"%{name} is {describe(value)} after a step, and was {describe(old)}")
         return value
 
     def _own(self, name: str) -> Array:

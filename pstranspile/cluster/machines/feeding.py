@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 
 from pstranspile.compiler.job.modes import Promise, settings_of
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, listed, warning
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, warning
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.ir.reading import shown_path
-from pstranspile.runtime.run.batch import Batch, Dealt, Part, chosen, has_rows, rows_of
+from pstranspile.runtime.run.batch import Batch, Dealt, Part, has_rows, rows_of, select_rows
 from pstranspile.runtime.run.feeds import FedInputs, near
 from pstranspile.runtime.run.files import ArrayFile, place_of
-from pstranspile.runtime.run.seeds import LossRows, divided
+from pstranspile.runtime.run.seeds import LossRows, is_divided
 from pstranspile.runtime.run.step_feeds import (
     FeedOf,
     Feeds,
@@ -90,7 +90,7 @@ class EndOfBatches(NamedTuple):
     def describe(self, meeting: Meeting, *, ddp: bool = False) -> str:
         """A sentence about the trainers without a batch, and what follows from it; of ranks of `ddp` in their words."""
         one = len(self.trainers) == 1
-        names = listed(map(str, self.trainers))
+        names = name_list(map(str, self.trainers))
         what = f"{'rank' if ddp else 'trainer'}{'' if one else 's'} {names} {'has' if one else 'have'}"
         what += f" no batch in step {self.step}, "
         what += "which the others have"
@@ -222,7 +222,10 @@ class Shares:
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about the steps so far."""
-        return [*([] if self.weighing == "weighted" else _warned(self.uneven())), *_told(self.end(), self.meeting)]
+        return [
+            *([] if self.weighing == "weighted" else _uneven_warnings(self.uneven())),
+            *_end_warnings(self.end(), self.meeting),
+        ]
 
     def take_rows(self, trainer: int, step: int) -> int | None:
         """The number of rows of a trainer's share in a step, which is forgotten afterwards; None where shares have no
@@ -285,7 +288,10 @@ class ReportedShares:
                 first, told = (step, tuple(now)) if first < 0 else (first, told)
                 steps += after - step
         end = _end_of(self._batches, max(self._ends.values(), default=0))
-        return [*_warned(Uneven(first + 1, told, steps) if steps else None), *_told(end, self._meeting)]
+        return [
+            *_uneven_warnings(Uneven(first + 1, told, steps) if steps else None),
+            *_end_warnings(end, self._meeting),
+        ]
 
 
 def _most(ends: Mapping[int, int], trainers: int) -> int | None:
@@ -298,11 +304,11 @@ def _end_of(ends: Mapping[int, int], reached: int) -> EndOfBatches | None:
     return EndOfBatches(first + 1, tuple(sorted(t for t in ends if ends[t] == first))) if first < reached else None
 
 
-def _told(end: EndOfBatches | None, meeting: Meeting) -> list[Diagnostic]:
+def _end_warnings(end: EndOfBatches | None, meeting: Meeting) -> list[Diagnostic]:
     return [] if end is None else [warning("feed-shares", end.describe(meeting))]
 
 
-def _warned(uneven: Uneven | None) -> list[Diagnostic]:
+def _uneven_warnings(uneven: Uneven | None) -> list[Diagnostic]:
     return [] if uneven is None else [warning("feed-shares", uneven.describe("equal"))]
 
 
@@ -352,12 +358,12 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
     """The parts of a batch that inputs without sequences hold; mostly one, as all inputs have as many rows."""
     for name, value in feed.items():
         values[name] = value
-        if divided(program, name) and has_rows(value):
+        if is_divided(program, name) and has_rows(value):
             size = rows_of(value)
             dealt = feed.share(name, size, trainer, trainers) if isinstance(feed, Dealt) else None
             start, stop = dealt or share(size, trainer, trainers)
             if isinstance(value, LoDTensor):
-                values[name], parts[name] = chosen(value, range(start, stop))
+                values[name], parts[name] = select_rows(value, range(start, stop))
                 continue
             part = of_rows.get((size, start, stop))
             if part is None:

@@ -34,7 +34,7 @@ from pstranspile.cluster.machines.snapshots import (
     write_snapshot,
 )
 from pstranspile.cluster.machines.trainer import Trainer
-from pstranspile.ir.diagnostics import DiagnosticError, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, error, name_list
 from pstranspile.ir.expect import expect
 from pstranspile.runtime.run.feeds import near
 
@@ -164,16 +164,16 @@ class ServerFaults(TurnHook):
             link.expect(snapshot.taken.get(link.source.name, 0) + 1)
         self._note(f"{server.name} is started again, in {server.step_label()}")
         self._waiting.clear()
-        server.restored()
+        server.finish_restore()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):
                 network.carry(link, message, attempt=1)
 
-    def unreached(self) -> list[Event]:
+    def unreached_faults(self) -> list[Event]:
         """The faults of the server that have not happened."""
         return [*self._crashes, *self._waiting]
 
-    def unresolved(self) -> list[str]:
+    def unrecoverable_faults(self) -> list[str]:
         """Reasons why the server will never respond."""
         return [self._ended] if self._ended else []
 
@@ -202,11 +202,11 @@ class Scene(Protocol):
         """Records that something has happened at this tick."""
         ...
 
-    def begins(self, trainer: Trainer) -> None:
+    def step_begun(self, trainer: Trainer) -> None:
         """Called when a trainer begins a step."""
         ...
 
-    def ends(self) -> None:
+    def trainer_gone(self) -> None:
         """Called when a trainer has left or crashed."""
         ...
 
@@ -257,7 +257,7 @@ class TrainerFaults(TurnHook):
             return
         turn()
         if trainer.left:
-            self._scene.ends()
+            self._scene.trainer_gone()
         if trainer.down:  # the rest of the turn in which it crashed
             del trainer.results[self._results :]
 
@@ -280,7 +280,7 @@ class TrainerFaults(TurnHook):
                 self._feed = trainer.feed_from(_no_more)
                 self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
             elif not trainer.left and trainer.feed is not _no_more:
-                self._scene.begins(trainer)
+                self._scene.step_begun(trainer)
         return True
 
     def _due(self, sent: int) -> bool:
@@ -332,7 +332,7 @@ class TrainerFaults(TurnHook):
     def _notice(self) -> None:
         """Notifies the other machines of the crash."""
         self._send_complete()
-        self._scene.ends()
+        self._scene.trainer_gone()
 
     def _send_complete(self) -> None:
         links, self._open_links = self._open_links, None
@@ -360,7 +360,7 @@ class TrainerFaults(TurnHook):
         if any(server.mode == 0 for server in cluster.servers):
             step = scene.next_step()
         elif cluster.servers:
-            step = self.after()
+            step = self.first_unbegun_step()
         else:
             assert other is not None
             step = other.step
@@ -372,16 +372,16 @@ class TrainerFaults(TurnHook):
         scene.note(f"{trainer.name} rejoins, from {step_label(step)}")
         self._network.scheduler.wake(trainer)
 
-    def after(self) -> int:
+    def first_unbegun_step(self) -> int:
         """The first step that the trainer has not begun."""
         return self._stopped_in + 1 if self.trainer.down else self.trainer.step
 
-    def unreached(self) -> list[Event]:
+    def unreached_faults(self) -> list[Event]:
         """The faults of the trainer that have not happened."""
         waits = (event for events in self._waits.values() for event in events)
         return [*self._crashes, *self._in_vain, *self._leaves, *waits]
 
-    def unresolved(self) -> list[str]:
+    def unrecoverable_faults(self) -> list[str]:
         """Reasons why the trainer will never respond."""
         return [self._unnoticed] if self._unnoticed else []
 
@@ -444,7 +444,7 @@ class Injector:
             for name in names:
                 if name not in known:
                     what = "trainer" if known is trainers else "machine"
-                    result.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {listed(known)}")
+                    result.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {name_list(known)}")
             if isinstance(event, Leave | Crash | Rejoin) and event.step < 1:
                 result.append(f"there is no step {event.step}: steps are numbered from 1")
             if isinstance(event, Crash) and event.restart is not None and event.machine in trainers:
@@ -463,7 +463,7 @@ class Injector:
                 server.log(message)
         wait = 0
         for place, partition in enumerate(self._partitions):
-            if now >= partition.since and _parted(partition, source, target):
+            if now >= partition.since and _separates(partition, source, target):
                 if partition.until is None or now < partition.until:
                     self._parting.add(place)
                 if partition.until is None:
@@ -488,21 +488,23 @@ class Injector:
         """Records that something has happened at this tick."""
         self.log.append((self.scheduler.now, text))
 
-    def unresolved(self) -> list[str]:
+    def unrecoverable_faults(self) -> list[str]:
         """Sentences about faults from which the cluster can't recover, for the report of a cluster that is stuck."""
         result = [
             f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
         ]
         for faulty in (*self.trainers.values(), *self.servers.values()):
-            result += faulty.unresolved()
+            result += faulty.unrecoverable_faults()
         return result
 
     def missing(self) -> list[str]:
         """The machines that are down for good, and those that a message has failed to reach."""
-        result = [name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unresolved()]
+        result = [
+            name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unrecoverable_faults()
+        ]
         return [*result, *(name for pair in self._cut for name in pair)]
 
-    def unreached(self) -> list[str]:
+    def unreached_lines(self) -> list[str]:
         """The lines of the scenario that have had no effect so far."""
         scenario = self.scenario
         lines = [
@@ -511,26 +513,28 @@ class Injector:
             if getattr(scenario, name) and name not in self._chances
         ]
         faulty = (*self.trainers.values(), *self.servers.values())
-        waiting = [id(event) for one in faulty for event in one.unreached()]
+        waiting = [id(event) for one in faulty for event in one.unreached_faults()]
         waiting += [id(event) for event in self._rejoins]
         waiting += [id(event) for place, event in enumerate(self._partitions) if place not in self._parting]
         return [*lines, *(line_of(event) for event in scenario.events if id(event) in waiting)]
 
     # rejoining
 
-    def begins(self, trainer: Trainer) -> None:
+    def step_begun(self, trainer: Trainer) -> None:
         """Called when a trainer begins a step: restarts the trainers that are to rejoin by the next step."""
         if self.cluster.finishing:
             return
         ahead = 1 if self.cluster.servers else 0
         for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
             faulty = self.trainers[event.machine]
-            again = not self.cluster.servers and trainer.step < faulty.after()  # its messages of this step may count
+            again = (
+                not self.cluster.servers and trainer.step < faulty.first_unbegun_step()
+            )  # its messages of this step may count
             if faulty.trainer.gone and faulty.trainer is not trainer and not again:
                 self._rejoins.remove(event)
                 faulty.rejoin(trainer)
 
-    def ends(self) -> None:
+    def trainer_gone(self) -> None:
         """Called when a trainer has left or crashed: if it was the last one, restarts the first trainer that is to
         rejoin.
 
@@ -550,7 +554,7 @@ class Injector:
         """
         done = max(server.updates for server in self.cluster.servers)
         all_gone = all(trainer.gone for trainer in self.cluster.trainers)
-        return max(done, *(faulty.after() for faulty in self.trainers.values())) if all_gone else done + 1
+        return max(done, *(faulty.first_unbegun_step() for faulty in self.trainers.values())) if all_gone else done + 1
 
 
 def process_of(machine: str) -> str:
@@ -558,6 +562,6 @@ def process_of(machine: str) -> str:
     return machine.partition("/")[0]
 
 
-def _parted(partition: Partition, source: str, target: str) -> bool:
+def _separates(partition: Partition, source: str, target: str) -> bool:
     one, other = partition.one, partition.other
     return (source in one and target in other) or (source in other and target in one)

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
-from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error, name_list
 from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Op
 from pstranspile.runtime.run.scope import Scope
@@ -398,5 +398,5 @@ def sentence(waiting: Waiting) -> str:
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.what}"
     if waiting.missing:
-        text += f"; not come: {listed(waiting.missing)}"
+        text += f"; not come: {name_list(waiting.missing)}"
     return text

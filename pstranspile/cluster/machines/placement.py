@@ -25,7 +25,7 @@ from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
-from pstranspile.runtime.large.forms import is_table, joined, selected
+from pstranspile.runtime.large.forms import concat_tables, is_table, to_selected_rows
 from pstranspile.runtime.large.table import LargeTable, TableState, beside
 from pstranspile.runtime.run.feeds import describe, near
 from pstranspile.runtime.run.frame import Execution, Slices, interpret
@@ -121,7 +121,7 @@ def fill_tables(tables: Sequence[Table], servers: Collection[Server]) -> None:
 # Values cut for servers and put together again, by rows along dim 0.
 
 
-def cut(value: Value, sections: Sequence[int]) -> list[Value]:
+def split_rows(value: Value, sections: Sequence[int]) -> list[Value]:
     """The value in sections of so many rows each: views of an array, rows counted from the section's start.
 
     Raises ValueError if the sections are not those of the value.
@@ -174,7 +174,7 @@ def route_ids(ids: Array, ends: Array, width: int = 0) -> tuple[list[Array], Arr
     return [chosen[a:b] - first for (a, b), first in zip(pairwise(starts), ends.tolist(), strict=False)], order
 
 
-def merged(values: Sequence[Value], *, adds: bool) -> Value:
+def merge_gradients(values: Sequence[Value], *, adds: bool) -> Value:
     """Merges several gradients of one variable into their sum or their average; rows with the same number are added."""
     if len(values) == 1:
         return values[0]
@@ -295,7 +295,7 @@ class Placement:
         if values and all(map(is_table, values)):
             height, width = rows[0].origin_shape
             starts = [0 if takes_any_id((height, width)) else row.offset // width for row in rows]
-            return selected(joined(values, starts), height)
+            return to_selected_rows(concat_tables(values, starts), height)
         if not rows[0].is_slice:
             return _part(scopes, rows[0])
         parts = {row.offset: _part(scopes, row).reshape(-1) for row in rows}

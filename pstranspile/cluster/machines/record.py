@@ -119,12 +119,12 @@ def read_record(path: str) -> Record:
             raise ValueError("it is empty")
         return Record(seed, steps, turns)
     except OSError as problem:
-        raise _refused(f"can't be read: {reason_for(problem, path)}", path) from None
+        raise _record_error(f"can't be read: {reason_for(problem, path)}", path) from None
     except (ValueError, RecursionError) as problem:
         kind = kind_of(beginning(path), path) if number < 2 else None  # the kind of another file
         reason = kind or json_fault(problem).reason
         place = Location(path, number) if number and kind is None else path
-        raise _refused(f"is no record of a run: {reason}", place) from None
+        raise _record_error(f"is no record of a run: {reason}", place) from None
 
 
 def _run(value: Any) -> tuple[int | None, int]:
@@ -146,11 +146,11 @@ def _turn(value: Any) -> Turn:
     machine, taken = cast("list[Any]", value)
     if taken is not None and not isinstance(taken, list):
         raise ValueError("the messages that a machine took are no list")
-    messages = None if taken is None else tuple(map(_taken, cast("list[Any]", taken)))
+    messages = None if taken is None else tuple(map(_parse_message, cast("list[Any]", taken)))
     return Turn(_name(machine, "machine"), messages)
 
 
-def _taken(value: Any) -> Taken:
+def _parse_message(value: Any) -> Taken:
     if isinstance(value, list) and [type(item) for item in cast("list[Any]", value)] == [str, int, int]:
         return Taken(*cast("tuple[str, int, int]", tuple(cast("list[Any]", value))))
     raise ValueError("a message is the name of its source, its number and its check sum")
@@ -162,7 +162,7 @@ def _name(value: Any, what: str) -> str:
     return value
 
 
-def _refused(message: str, place: Location | str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
+def _record_error(message: str, place: Location | str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
     location = Location(place) if isinstance(place, str) and place else place or None
     return DiagnosticError([error("cluster-record", message, location, notes=notes)])
 
@@ -208,13 +208,13 @@ class RecordedScheduler(Scheduler):
         if following:
             messages = {turn: [f"message {m.sequence} of {m.source}" for m in turn.taken or ()] for turn in following}
             notes = [Note(f"{t.machine} should go on with {', '.join(m) or 'nothing'}") for t, m in messages.items()]
-            raise _refused("the machines do not go on as they did in the recorded run", notes=notes)
+            raise _record_error("the machines do not go on as they did in the recorded run", notes=notes)
         trainers = [machine for machine in self._machines.values() if isinstance(machine, Trainer)]
         halted = [trainer for trainer in trainers if not trainer.left and trainer.step < trainer.limit]
         if halted:
             done = [Note(f"{one.name} has done {max(one.step, 0)} of {one.limit} steps") for one in halted]
             done += [Note(sentence(waiting)) for machine in self._machines.values() if (waiting := machine.waiting())]
-            raise _refused("the recorded run ended before all was done", notes=done)
+            raise _record_error("the recorded run ended before all was done", notes=done)
 
     def _possible(self, turn: Turn) -> bool:
         """Whether all messages of a turn have been posted."""
@@ -230,12 +230,12 @@ class RecordedScheduler(Scheduler):
         self.now += 1
         if turn.taken is None:
             if not isinstance(machine, Trainer):
-                raise _refused(f"{machine.name} is no trainer, and can't be told that there is no more to do")
+                raise _record_error(f"{machine.name} is no trainer, and can't be told that there is no more to do")
             machine.end_feed()
             return
         for taken in turn.taken:
             message = self._posted[taken.source, turn.machine].popleft()
             if taken_of(message) != taken:
-                raise _refused(f"a message is not that of the recorded run: {message}")
+                raise _record_error(f"a message is not that of the recorded run: {message}")
             machine.inbox.append(message)
         machine.turn()

@@ -235,9 +235,9 @@ class _Placed(NamedTuple):
 def trace_json(recorder: Recorder) -> str:
     """The text of a trace file."""
     threads = {name: number for number, name in enumerate(recorder.machines, start=1)}
-    placed = _placed(recorder, threads)
-    result: list[dict[str, Any]] = [named("process_name", 0, "cluster")]
-    result += (named("thread_name", number, name) for name, number in threads.items())
+    placed = _timed_events(recorder, threads)
+    result: list[dict[str, Any]] = [metadata_event("process_name", 0, "cluster")]
+    result += (metadata_event("thread_name", number, name) for name, number in threads.items())
     result += ({**about(number, 0), "ph": "M", "name": "thread_sort_index", "args": {"sort_index": number}}
               for number in threads.values())  # fmt: skip
     for name, number in threads.items():
@@ -260,12 +260,12 @@ def about(thread: int, start: int, process: int = PROCESS) -> dict[str, Any]:
     return {"pid": process, "tid": thread, "ts": start}
 
 
-def named(kind: str, thread: int, name: str, process: int = PROCESS) -> dict[str, Any]:
-    """The name of a process (`process_name`) or of a thread (`thread_name`)."""
+def metadata_event(kind: str, thread: int, name: str, process: int = PROCESS) -> dict[str, Any]:
+    """The trace event that names a process (`process_name`) or a thread (`thread_name`)."""
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _placed(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
+def _timed_events(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
     """Every event with its time: those of one machine and tick share the tick evenly."""
     where = [event.source if event.what in (POST, LOST) else event.target for event in recorder.events]
     together = Counter((name, event.tick) for name, event in zip(where, recorder.events, strict=True))

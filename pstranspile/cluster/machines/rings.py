@@ -39,7 +39,7 @@ NEVER: Key = (-(1 << 62), 0)
 """The key before those of all operations."""
 
 
-class Part(NamedTuple):
+class RingContribution(NamedTuple):
     """A trainer's part in an operation: the operation, and the trainer's value, or a segment of it.
 
     `root` is the trainer whose value a broadcast hands on. `averages`: whether a sum is one of gradients or of updates,
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
     key: Key
     variable: str
     had: Key
-    part: Part
+    part: RingContribution
 
 
 class Total(NamedTuple):
@@ -86,7 +86,7 @@ class Statement(NamedTuple):
     kept: tuple[Total, ...]
 
 
-def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Part]]:
+def split_segments(part: RingContribution, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, RingContribution]]:
     """Cuts a part into segments; yields each with the number of the trainer that sums it unless that is gone.
 
     A value that is small, or is not an array summed element by element, is one segment: the trainers take turns.
@@ -100,7 +100,7 @@ def cut(part: Part, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, Pa
         yield trainer, part._replace(value=flat[begin:end])
 
 
-class Known(NamedTuple):
+class RingOperations(NamedTuple):
     """The operations of a ring on one variable, according to the programs: its declaration, and kinds with roots.
 
     `fixed`: whether it always has the dims that are declared, as parameters and their gradients have. Other variables
@@ -111,7 +111,7 @@ class Known(NamedTuple):
     kinds: frozenset[tuple[str, int]]
     fixed: bool
 
-    def allows(self, segment: int, trainers: Sequence[int], value: Value, part: Part | None = None) -> bool:
+    def allows(self, segment: int, trainers: Sequence[int], value: Value, part: RingContribution | None = None) -> bool:
         """Whether a segment of a value, or of a sum, can be one of this variable. Where its dims are not known, every
         segment can.
         """
@@ -138,21 +138,21 @@ class Known(NamedTuple):
         return array.shape == (size * (place + 1) // count - size * place // count,)
 
 
-def without_value(part: Part, trainer: int) -> Part:
+def without_value(part: RingContribution, trainer: int) -> RingContribution:
     """A part without the value, unless the operation needs it: in a broadcast only the root sends its value."""
     return part if part.kind != "c_broadcast" or part.root == trainer else part._replace(value=None)
 
 
-def fits(part: Part, own: Part) -> bool:
+def fits(part: RingContribution, own: RingContribution) -> bool:
     """Whether another trainer's part of an operation can be combined with this one, as `combine` requires."""
     if (part.kind, part.root, part.averages) != (own.kind, own.root, own.averages):
         return False
     if part.form != own.form and part.kind != "c_allgather" and not isinstance(own.value, SelectedRows):
         return False
-    return (part.kind == "c_broadcast" and part.value is None) or _alike(part.value, own)
+    return (part.kind == "c_broadcast" and part.value is None) or _has_same_form(part.value, own)
 
 
-def contradicts(part: Part, own: Part) -> bool:
+def contradicts(part: RingContribution, own: RingContribution) -> bool:
     """Whether another trainer's part can't belong to this operation, whatever the trainers are fed."""
     if (part.kind, part.root, part.averages) != (own.kind, own.root, own.averages):
         return True
@@ -160,7 +160,7 @@ def contradicts(part: Part, own: Part) -> bool:
     return (rows or part.form == own.form) and not fits(part, own)
 
 
-def _alike(value: Value, own: Part) -> bool:
+def _has_same_form(value: Value, own: RingContribution) -> bool:
     """Whether a value has the kind, element type and dims of a part. The number of rows may differ where the trainers
     may have different numbers of them.
     """
@@ -176,14 +176,14 @@ def _alike(value: Value, own: Part) -> bool:
     return bool(value.dtype == mine.dtype and value.shape == mine.shape)
 
 
-def is_result(total: Total, own: Part, trainer: int) -> bool:
+def is_result(total: Total, own: RingContribution, trainer: int) -> bool:
     """Whether a total can be the result for a trainer with this part."""
-    if not _alike(total.value, own):
+    if not _has_same_form(total.value, own):
         return False
     return own.kind != "c_reducescatter" or (trainer in total.of and len(total.value) % len(total.of) == 0)
 
 
-def joined(part: Part, totals: Mapping[int, Total], trainer: int) -> Value:
+def join_totals(part: RingContribution, totals: Mapping[int, Total], trainer: int) -> Value:
     """The result for a trainer with this part, from the totals of its segments; if it was cut, a new array of the
     trainer's own.
     """
@@ -195,7 +195,7 @@ def joined(part: Part, totals: Mapping[int, Total], trainer: int) -> Value:
     return np.concatenate([totals[segment].value for segment in sorted(totals)]).reshape(part.value.shape)
 
 
-def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
+def combine(ring: str, parts: Mapping[int, RingContribution], count: int, op: Op) -> Value:
     """The result of an operation from the parts of trainers. `count`: the original number of trainers in the ring.
     Raises DiagnosticError, at the op.
 
@@ -215,7 +215,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
         if first.root not in parts:
             message = f"trainer {first.root}, whose value all others are to get, takes no part in {ring}"
             raise DiagnosticError([at_op("cluster-collective", message, op)])
-        return _shared(parts[first.root].value)
+        return _read_only_view(parts[first.root].value)
     rows = {_row(value) for value in values} if first.kind in ("c_allgather", "c_reducescatter") else {""}
     if len(rows) > 1 or None in rows:
         lines = [f"trainer {index}: {visible(part.form)}" for index, part in parts.items()]
@@ -229,7 +229,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
     if first.kind == "c_reducescatter" and len(total) % len(values):
         message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
         raise DiagnosticError([at_op("cluster-collective", message, op)])
-    return _shared(total)
+    return _read_only_view(total)
 
 
 def _row(value: Value) -> str | None:
@@ -237,7 +237,7 @@ def _row(value: Value) -> str | None:
     return f"{value.dtype} {value.shape[1:]}" if value.ndim else None
 
 
-def _shared(value: Value) -> Value:
+def _read_only_view(value: Value) -> Value:
     """The value in a form that several trainers may share: arrays are made read-only."""
     if value.__class__ is np.ndarray:
         value = value.view()
@@ -305,7 +305,7 @@ class Segment:
         """The step of the next operation."""
         return min((queue[0].key[0] for queue in self.queues.values() if queue), default=0)
 
-    def needed(self, live: Collection[int], since: Mapping[int, int]) -> set[int]:
+    def participants(self, live: Collection[int], since: Mapping[int, int]) -> set[int]:
         """The trainers that take part in the next operation. `since`: for trainers that came back, their first
         steps.
         """
@@ -318,11 +318,11 @@ class Segment:
         """The trainers whose pieces, or statements, are missing."""
         if self.taking:
             return sorted((self.wanted or set()) - set(self.statements))
-        return sorted(index for index in self.needed(live, since) if not self.queues[index])
+        return sorted(index for index in self.participants(live, since) if not self.queues[index])
 
     def ready(self, live: Collection[int], since: Mapping[int, int]) -> bool:
         """Whether all parts of the next operation have come."""
-        return not self.taking and bool(needed := self.needed(live, since)) and all(map(self.queues.get, needed))
+        return not self.taking and bool(needed := self.participants(live, since)) and all(map(self.queues.get, needed))
 
     def take_parts(self, since: Mapping[int, int]) -> dict[int, Piece]:
         """Removes and returns the pieces of the next operation, in the order of the trainers."""
@@ -342,7 +342,7 @@ class Segment:
         self.wanted = set(trainers)
         self.statements[own] = statement
 
-    def agreed(self) -> dict[int, list[Total]] | None:
+    def resolve_missing_sums(self) -> dict[int, list[Total]] | None:
         """The sums that each trainer lacks, once all statements have come; the operation after these sums is then the
         next one. None: a statement is missing.
         """
@@ -384,7 +384,7 @@ _OF_OTHERS = {PIECE: Piece, TOTAL: Total, STATEMENT: Statement}
 class _Operation:
     """An operation, some of whose sums have not come yet."""
 
-    def __init__(self, message: Message, parts: Mapping[int, Part]):
+    def __init__(self, message: Message, parts: Mapping[int, RingContribution]):
         self.message = message
         self.parts = parts
         """The parts of this trainer, by segment."""
@@ -397,7 +397,7 @@ class RingListener:
     refuses = False
     """Whether `wrong` refuses trainers. If no listener does, a part of another operation is an error."""
 
-    def summed(self, step: int, trainers: Sequence[int]) -> None:
+    def sum_done(self, step: int, trainers: Sequence[int]) -> None:
         """Called after a sum was made here, in this step, from the parts of these trainers."""
 
     def wrong(self, trainer: int, reason: str) -> None:
@@ -414,7 +414,7 @@ class Ring(Machine):
         index: int,
         trainers: Mapping[int, Machine],
         ops: Mapping[str, Op],
-        known: Mapping[str, Known],
+        known: Mapping[str, RingOperations],
     ):
         super().__init__(f"{trainers[index].name}/{ring}", network)
         self.ring = ring
@@ -552,7 +552,7 @@ class Ring(Machine):
                 segment.statements[message.trainer] = payload
                 self._take_over(segment)
         elif message.kind == COMPLETE:
-            self._without(message.trainer, gone=payload is GONE)
+            self._remove_trainer(message.trainer, gone=payload is GONE)
             if message.source == self._trainers[self.index].name:
                 self.send_complete(message.step)
 
@@ -569,7 +569,7 @@ class Ring(Machine):
     def _begin_operation(self, message: Message) -> None:
         step = message.step
         key = self._last = (step, self._last[1] + 1 if self._last[0] == step else 0)
-        parts = dict(cut(message.payload, key, self._members))
+        parts = dict(split_segments(message.payload, key, self._members))
         self._open[key] = _Operation(message, parts)
         for segment, part in parts.items():
             piece = Piece(segment, key, message.variable, self._had[segment], without_value(part, self.index))
@@ -602,7 +602,7 @@ class Ring(Machine):
         if len(operation.totals) == len(operation.parts):
             del self._open[key]
             message = operation.message
-            result = joined(message.payload, operation.totals, self.index)
+            result = join_totals(message.payload, operation.totals, self.index)
             trainer = self._trainers[self.index]
             self.network.link(self, trainer, self.index).post(
                 REPLY, message.step, message.variable, result, message.slot
@@ -636,7 +636,7 @@ class Ring(Machine):
         floor = min(piece.had for piece in pieces.values())
         total = Total(segment.number, first.key, first.variable, floor, tuple(parts), value)
         for listener in self._listeners:
-            listener.summed(first.key[0], total.of)
+            listener.sum_done(first.key[0], total.of)
         for index in parts:
             self._hand_out(index, total)
 
@@ -648,7 +648,7 @@ class Ring(Machine):
 
     # trainers that leave or rejoin
 
-    def _without(self, trainer: int, *, gone: bool) -> None:
+    def _remove_trainer(self, trainer: int, *, gone: bool) -> None:
         """Removes a trainer from the ring's operations. `gone`: its process has ended, too."""
         self.live.discard(trainer)
         if gone and trainer in self._present and trainer != self.index:
@@ -679,7 +679,7 @@ class Ring(Machine):
 
     def _take_over(self, segment: Segment) -> None:
         """Begins to sum a segment in another trainer's place, once all statements have come."""
-        for trainer, lacking in (segment.agreed() or {}).items():
+        for trainer, lacking in (segment.resolve_missing_sums() or {}).items():
             for total in lacking:
                 self._hand_out(trainer, total)
         self._go_on(segment)
@@ -744,7 +744,7 @@ def make_rings(
     network: Network,
     trainers: Mapping[int, Machine],
     ops: Mapping[str, Op],
-    known: Mapping[str, Known] = EMPTY,
+    known: Mapping[str, RingOperations] = EMPTY,
 ) -> list[Ring]:
     """The sides of all trainers of a ring, connected with each other. `known`: the declarations and operations of its
     variables, from the programs.
@@ -794,7 +794,7 @@ def ring_of(op: Op) -> str:
     return f"ring_{int(number)}"
 
 
-def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]:
+def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, RingOperations]]:
     """The operations on the variables of each ring, from the programs, by the ring's name."""
     kinds: dict[str, dict[str, set[tuple[str, int]]]] = {}
     declared: dict[str, Var] = {}
@@ -816,7 +816,9 @@ def known_operations(programs: Iterable[Program]) -> dict[str, dict[str, Known]]
                     if var.persistable:
                         fixed.add(name)
     return {
-        ring: {name: Known(declared.get(name), frozenset(found), name in fixed) for name, found in by_name.items()}
+        ring: {
+            name: RingOperations(declared.get(name), frozenset(found), name in fixed) for name, found in by_name.items()
+        }
         for ring, by_name in kinds.items()
     }
 
@@ -833,14 +835,14 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
     owned = [output in trainer.role.changed for output in exchange.outputs]
 
     def join(answers: list[Value]) -> list[Value]:
-        return [_owned(value) if own else value for value, own in zip(answers, owned, strict=True)]
+        return [_writable_value(value) if own else value for value, own in zip(answers, owned, strict=True)]
 
     def run(values: tuple[Value, ...]) -> Replies:
         step = trainer.step
         replies = RingReplies(step, len(links), join, sides)
         for slot, (link, name, form, value) in enumerate(zip(links, exchange.inputs, forms, values, strict=True)):
             numbers = value if value.__class__ is np.ndarray else numbers_of(exchange.ops[slot], form[0], value)
-            link.post(COLLECTIVE, step, name, Part(*form, describe(numbers), numbers), slot)
+            link.post(COLLECTIVE, step, name, RingContribution(*form, describe(numbers), numbers), slot)
         return replies
 
     return run
@@ -856,7 +858,7 @@ def numbers_of(op: Op, kind: str, value: Value) -> Value:
     raise DiagnosticError([at_op("cluster-collective", message, op)])
 
 
-def _owned(value: Value) -> Value:
+def _writable_value(value: Value) -> Value:
     """A value that may be changed in place: a copy of a read-only array, else the value itself. (No other machine
     shares an array that is writable.)
     """

@@ -13,7 +13,7 @@ import numpy as np
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import LOOKUP
 from pstranspile.cluster.machines.network import Link
-from pstranspile.cluster.machines.placement import cut, join, route_ids
+from pstranspile.cluster.machines.placement import join, route_ids, split_rows
 from pstranspile.cluster.machines.script import Action, Exchange, Join, Replies, is_plain
 from pstranspile.cluster.machines.trainer import Servers, Trainer, link_to, number_list, text_list
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
@@ -247,7 +247,7 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
             values = [own_copy(value) if own else value for value, own in zip(values, copied, strict=True)]
         if cuts:
             try:
-                values = cut(values[0], sections)
+                values = split_rows(values[0], sections)
             except ValueError as problem:
                 raise DiagnosticError([at_op("cluster-op", f"{trainer.name}: {problem}", op)]) from None
         step = trainer.step
@@ -294,7 +294,7 @@ def requests_of(trainer: Trainer, ops: Sequence[Op], servers: Servers) -> tuple[
     return requests, counts
 
 
-def _joined(counts: Sequence[int]) -> Callable[[list[Value]], list[Value]] | None:
+def _answer_joiner(counts: Sequence[int]) -> Callable[[list[Value]], list[Value]] | None:
     """A function that joins the answers to outputs, `counts` of them for each; None if each answer is an output."""
     if all(count == 1 for count in counts):
         return None
@@ -324,16 +324,16 @@ def _ask(
 
 def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
     requests, counts = requests_of(trainer, exchange.ops, servers)
-    return _ask(trainer, requests, checked(trainer, exchange, program, counts))
+    return _ask(trainer, requests, checked_join(trainer, exchange, program, counts))
 
 
-def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequence[int]) -> Join:
+def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequence[int]) -> Join:
     """A function that makes the outputs from the answers, `counts` of them for each, and checks them.
 
     It raises DiagnosticError where a declared tensor is no plain array, and copies values that the trainer itself
     changes, because all trainers that asked share one answer.
     """
-    changed, outputs, together = trainer.role.changed, exchange.outputs, _joined(counts)
+    changed, outputs, together = trainer.role.changed, exchange.outputs, _answer_joiner(counts)
     own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
     plain = [place for place, name in enumerate(outputs) if is_plain(program, name)]
     declared = program.main_block.vars

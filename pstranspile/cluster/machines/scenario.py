@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
-from pstranspile.ir.expect import checked, expect, expect_fields, expect_word
+from pstranspile.ir.expect import check_arguments, expect, expect_fields, expect_word
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import kind_of, read_regular, reason_for
@@ -191,7 +191,7 @@ class _Kind(NamedTuple):
     read: Callable[[Words], Meaning]
 
 
-@checked
+@check_arguments
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
     expect(text, str, "parse_scenario", "text")

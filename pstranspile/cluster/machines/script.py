@@ -376,7 +376,7 @@ REFUSALS = (ValueError, TypeError, IndexError, OverflowError)
 """The exceptions that actions and joins raise for values that they do not accept."""
 
 
-def refused(op: Op, values: Sequence[Value], problem: Exception) -> DiagnosticError:
+def exchange_error(op: Op, values: Sequence[Value], problem: Exception) -> DiagnosticError:
     """The error for an exchange whose action does not accept the values."""
     notes = [Note(f"it is given {', '.join(map(describe, values))}")]
     reason = str(problem) if is_stated(op, problem) else in_words(problem, [("", value) for value in values])
@@ -438,10 +438,10 @@ class ScriptSource(Source):
         self._add(f"if r is not None: r = yield {number}, r", index)
         ragged = any(self.kinds[name] < ValueKind.NO_LOD for name in bound.op.input_names)
         for place, name in enumerate(outputs):
-            self._store(index, name, f"r[{place}]", ValueKind.ANYTHING if ragged else self._received(name))
+            self._store(index, name, f"r[{place}]", ValueKind.ANYTHING if ragged else self._received_kind(name))
 
-    def _received(self, name: str) -> ValueKind:
-        """The kind of a received variable's value, as `rpc.checked` guarantees it."""
+    def _received_kind(self, name: str) -> ValueKind:
+        """The kind of a received variable's value, as `rpc.checked_join` guarantees it."""
         return ValueKind.ARRAY if is_plain(self.program, name) else ValueKind.ANYTHING
 
 
@@ -498,7 +498,7 @@ def shape_of(program: Program) -> object:
     variables = program.main_block.vars
     numbers: dict[str, object] = {}
 
-    def spelled(name: str) -> object:
+    def name_key(name: str) -> object:
         known = numbers.get(name)
         if known is None:
             var = variables.get(name)
@@ -510,7 +510,7 @@ def shape_of(program: Program) -> object:
         return known
 
     def slots(names_by_slot: Mapping[str, Sequence[str]]) -> object:
-        return tuple([(slot, *map(spelled, names)) for slot, names in names_by_slot.items()])
+        return tuple([(slot, *map(name_key, names)) for slot, names in names_by_slot.items()])
 
     ops = [(op.type, slots(op.inputs), slots(op.outputs), op.attrs) for op in program.main_block.ops]
     return tuple(ops), id(program.blocks[1]) if len(program.blocks) > 1 else 0
@@ -563,11 +563,11 @@ class Script(Prepared):
         assert self.frame is not None
         assert self.source is not None
         assert self._step is not None
-        index, values = self.source.failed(self._step, problem)
+        index, values = self.source.locate_failure(self._step, problem)
         if index >= 0 and self.source.bound[index].op.type == EXCHANGE and not isinstance(problem, Missing):
             if isinstance(problem, REFUSALS):
                 given = [values[name] for name in self.source.bound[index].op.input_names]
-                raise refused(self._exchange_of(index).op, given, problem) from problem
+                raise exchange_error(self._exchange_of(index).op, given, problem) from problem
             return
         self._explain(self.frame, problem)
 
@@ -606,7 +606,7 @@ class Script(Prepared):
         source = ScriptSource(self.rewritten, self.feeds, self.fetches, not_plain, rows)
         if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):
             source.lines.append("    yield")  # never reached: the function is a generator all the same
-        return Code(source, source.compiled(f"<script {id(source):x}>"))
+        return Code(source, source.compile_function(f"<script {id(source):x}>"))
 
 
 # A trainer's program in execution, from one exchange with other machines to the next, until it has ended.
@@ -662,14 +662,14 @@ class Runner:
         try:
             return wait.join(wait.values)
         except REFUSALS as problem:
-            raise refused(self.op, wait.values, problem) from problem
+            raise exchange_error(self.op, wait.values, problem) from problem
 
     @property
     def op(self) -> Op:
         """The op of the exchange at which the program has stopped."""
         return self.script.exchanges[self._place].op
 
-    def awaited(self) -> str:
+    def describe_wait(self) -> str:
         """A phrase for what the program waits for at its exchange."""
         exchange = self.script.exchanges[self._place]
         return f"answers to {exchange.kind}: {', '.join(exchange.outputs) or exchange.kind}"

@@ -240,7 +240,7 @@ class Server(Machine):
         self.trainer_names = dict(trainers)
         self._asking = asking
         self.sent_by_program = sent_by_program
-        self.prepared()
+        self.prepared_blocks()
 
     def go_on_from(self, updates: int, memory: Mapping[str, Any] | None = None) -> None:
         """Continues after this number of updates, with changed variables. `memory`: other state to restore, if any."""
@@ -256,7 +256,7 @@ class Server(Machine):
         for name, value in state.items():
             setattr(self, name, value)
         if runs is not None:
-            for place, block in enumerate(self.prepared()):
+            for place, block in enumerate(self.prepared_blocks()):
                 block.execution.count_from(runs.get(place, 0))
         self.forget_all_copies()
 
@@ -345,7 +345,7 @@ class Server(Machine):
                 self.admitted.add(place)
                 self.live.add(trainer)
 
-    def restored(self) -> None:
+    def finish_restore(self) -> None:
         """Admits the announced trainers that may join, after the server was restored from a snapshot."""
         self.admit()
 
@@ -353,7 +353,7 @@ class Server(Machine):
         """Whether a trainer that takes part from this step may join now."""
         return True
 
-    def prepared(self) -> Iterable[Block]:
+    def prepared_blocks(self) -> Iterable[Block]:
         """The blocks made ready so far, always in the same order."""
         return ()
 
@@ -387,9 +387,9 @@ class Server(Machine):
         if value is None:
             value = self.scope.get(name)
             if value is None:
-                raise self.unknown(message, "is asked for")
+                raise self.unknown_variable_error(message, "is asked for")
             if value.__class__ is np.ndarray:
-                if value.size <= LARGEST or name not in self._replaced:
+                if value.size <= LARGEST or name not in self._replaced_variables:
                     value = value.copy()
                 value.setflags(write=False)
             else:
@@ -398,7 +398,7 @@ class Server(Machine):
         return value
 
     @cached_property
-    def _replaced(self) -> frozenset[str]:
+    def _replaced_variables(self) -> frozenset[str]:
         """The variables that only optimizer ops write, and that these replace instead of changing them in place. (Small
         ones are parts of one array, which is changed in place.)
         """
@@ -420,14 +420,14 @@ class Server(Machine):
         if message.kind == PREFETCH:
             block = self.prefetch_blocks.get(message.variable)
             if block is None:
-                raise self.unknown(message, "has no prefetch block, but is sent ids for it under")
+                raise self.unknown_variable_error(message, "has no prefetch block, but is sent ids for it under")
             (rows,) = block.apply([message.payload])
             self.forget_copies(block.changes)
             self.reply(message, rows)
             return
         table = self.scope.values_here.get(message.variable)
         if table is None:
-            raise self.unknown(message, "is asked for rows of")
+            raise self.unknown_variable_error(message, "is asked for rows of")
         if table.__class__ is LargeTable:
             self.reply(message, table.look_up(message.payload))
             return
@@ -447,7 +447,7 @@ class Server(Machine):
     def on_checkpoint(self, message: Message) -> None:
         """Runs the save block with the path in the message."""
         if self.save_block < 0:
-            raise self.unknown(message, "has no block that saves, but is told to save")
+            raise self.unknown_variable_error(message, "has no block that saves, but is told to save")
         self.save_to(str(message.payload))
         self.reply(message, True)
 
@@ -455,7 +455,7 @@ class Server(Machine):
         """Removes the rows from a large table that have had no gradient for the number of requests in the message."""
         table = self.scope.values_here.get(message.variable)
         if not isinstance(table, LargeTable):
-            raise self.unknown(message, "is asked to shrink, and has no large table,")
+            raise self.unknown_variable_error(message, "is asked to shrink, and has no large table,")
         self.reply(message, table.shrink_after(int(message.payload)))
 
     @property
@@ -476,7 +476,7 @@ class Server(Machine):
 
     # errors
 
-    def unknown(self, message: Message, what: str) -> DiagnosticError:
+    def unknown_variable_error(self, message: Message, what: str) -> DiagnosticError:
         """The error for a message about a variable that the server does not have."""
         declared = self.main.main_block.vars
         known = message.variable in declared or message.variable in self.scope

@@ -14,10 +14,10 @@ from pstranspile.cluster.machines.feeding import ClusterFeeds, Weighing
 from pstranspile.cluster.machines.network import Schedule
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.trainer import OnStep, Trainer
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, counted
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, quantity
 from pstranspile.ir.expect import (
     MOST_STEPS,
-    checked,
+    check_arguments,
     expect,
     expect_number,
     names_of,
@@ -27,7 +27,7 @@ from pstranspile.ir.expect import (
 from pstranspile.ir.model import Role
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import parameter_arrays
-from pstranspile.runtime.run.step_feeds import GivenTurns, stacked
+from pstranspile.runtime.run.step_feeds import GivenTurns, step_arrays
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 
@@ -76,9 +76,9 @@ class Simulated(NamedTuple):
         steps = max((len(trainer.results) for trainer in self.cluster.trainers), default=0)
         names = sorted({name for fetched in self.fetched for name in fetched})
         parts = [
-            f"{counted(len(self.cluster.trainers), 'trainer')}, {counted(steps, 'step')}",
+            f"{quantity(len(self.cluster.trainers), 'trainer')}, {quantity(steps, 'step')}",
             *(["fetched " + ", ".join(names)] if names else []),
-            counted(len(self.parameters), "parameter"),
+            quantity(len(self.parameters), "parameter"),
         ]
         return f"<{self.ran}: {'; '.join(parts)}>"
 
@@ -103,7 +103,7 @@ class Simulated(NamedTuple):
             for key, values in fetched.items():
                 program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
                 prefix = f"trainer_{index}/{program}/" if program else f"trainer_{index}/"
-                result.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
+                result.update((f"{prefix}{key}", array) for key, array in step_arrays(name, values).items())
         for name, value in self.parameters.items():
             result |= parameter_arrays(name, value)
         return result
@@ -122,7 +122,7 @@ def _summary(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, SelectedRows):
-        rows = counted(len(value.rows), "row")
+        rows = quantity(len(value.rows), "row")
         return f"{rows} of height {value.height}, {value.value.dtype}{list(value.value.shape[1:])} each"
     data = np.asarray(value.data if isinstance(value, LoDTensor) else value)
     if data.size == 1 and data.dtype.kind in "bifu":
@@ -150,7 +150,7 @@ _NOT_NAMED = ("options", "roles")
 """Parameters of `simulate` and `Cluster` that can't be passed to `simulate`."""
 
 
-@checked
+@check_arguments
 def simulate(
     result: Job | Mapping[str, Role],
     feeds: ClusterFeeds | None = None,

@@ -58,7 +58,7 @@ def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True)
     return Snapshot(
         {name: value if has_table([value]) and not tables else kept_copy(value) for name, value in values.items()},
         {name: _copy(getattr(server, name)) for name in server.STATE},
-        {place: block.execution.step for place, block in enumerate(server.prepared())},
+        {place: block.execution.step for place, block in enumerate(server.prepared_blocks())},
         dict(taken),
         {name: link.sequence for name, link in server.links.items()},
     )
@@ -228,15 +228,15 @@ def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
 def read_snapshot(path: Path, server: str) -> Snapshot:
     """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) if the file is damaged or is no state."""
     try:
-        data = _mapped(path)
+        data = _map_file(path)
     except OSError as problem:
-        raise _refused(path, f"can't be read: {problem.strerror}") from None
+        raise _snapshot_error(path, f"can't be read: {problem.strerror}") from None
     start = data.find(b"\n", 0, len(_head("0" * 64))) + 1
     form, _, digest = data[: max(start - 1, 0)].partition(b" ")
     if form != FORM.encode():
-        raise _refused(path, "is no state that a server kept")
+        raise _snapshot_error(path, "is no state that a server kept")
     if _digest(data, start).encode() != digest:
-        raise _refused(path, "is damaged: its hash (sha256) is another")
+        raise _snapshot_error(path, "is damaged: its hash (sha256) is another")
     stop = data.find(b"\n", start)
     stop = len(data) if stop < 0 else stop
     try:
@@ -244,13 +244,13 @@ def read_snapshot(path: Path, server: str) -> Snapshot:
         if not isinstance(snapshot, Snapshot):
             raise TypeError("it holds something else")
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as problem:
-        raise _refused(path, f"is no state that a server kept: {problem}") from None
+        raise _snapshot_error(path, f"is no state that a server kept: {problem}") from None
     if whose != server:
-        raise _refused(path, f"is the state of {whose}, not of {server}")
+        raise _snapshot_error(path, f"is the state of {whose}, not of {server}")
     return snapshot
 
 
-def _mapped(path: Path) -> bytes | mmap:
+def _map_file(path: Path) -> bytes | mmap:
     """The content of a file, mapped so that only the parts in use are in memory. Raises OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -267,7 +267,7 @@ def _digest(data: bytes | mmap, start: int) -> str:
     return digest.hexdigest()
 
 
-def _refused(path: Path, reason: str) -> DiagnosticError:
+def _snapshot_error(path: Path, reason: str) -> DiagnosticError:
     return DiagnosticError([error("cluster-kept", reason, Location(str(path)))])
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.cluster.machines.message import GET, Message, step_label
 from pstranspile.cluster.machines.network import Waiting
-from pstranspile.cluster.machines.placement import merged
+from pstranspile.cluster.machines.placement import merge_gradients
 from pstranspile.cluster.machines.server import (
     Block,
     Server,
@@ -93,10 +93,10 @@ class Round(NamedTuple):
         single = [(name, self.senders[name], value) for name, value in self.received.items() if name not in shared]
         return single + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
 
-    def merged(self) -> dict[str, Value]:
+    def merged_gradients(self) -> dict[str, Value]:
         """The gradients by name. Values that several trainers sent under one name are added up."""
         for name, parts in self.shared.items():
-            self.received[name] = merged([parts[trainer] for trainer in sorted(parts)], adds=True)
+            self.received[name] = merge_gradients([parts[trainer] for trainer in sorted(parts)], adds=True)
         self.shared.clear()
         return self.received
 
@@ -163,11 +163,11 @@ class UpdateBlocks:
         return self._wanted
 
     @property
-    def prepared(self) -> Iterable[Block]:
+    def prepared_blocks(self) -> Iterable[Block]:
         """The blocks made ready so far."""
         return (update.block for update in self._made.values())
 
-    def wanted(self, program: str) -> frozenset[str]:
+    def needed_variables(self, program: str) -> frozenset[str]:
         """The variables that the update of one program needs from the trainers."""
         names = self._wanted_by_program.get(program)
         if names is None:
@@ -178,7 +178,7 @@ class UpdateBlocks:
 
     def absent(self, program: str, received: Iterable[str]) -> frozenset[str]:
         """The variables that the update of a program needs and that are not among `received`."""
-        return self.wanted(program).difference(received)
+        return self.needed_variables(program).difference(received)
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
         """The update of one program without the absent variables."""
@@ -192,11 +192,11 @@ class UpdateBlocks:
         program = self.program
         if idle:
             program = self._without_blocks(idle)
-            program = without(program, idle.intersection(self._wanted, read_first(program.main_block.ops)))
+            program = without_gradients(program, idle.intersection(self._wanted, read_first(program.main_block.ops)))
         if absent:
-            program = without(program, absent)
+            program = without_gradients(program, absent)
         read = set(read_first(program.main_block.ops))
-        wanted = self.wanted(name) - absent
+        wanted = self.needed_variables(name) - absent
         names = [name for name in self._wanted if name in read and name in wanted]
         return Update(Block(program, self._scope, names, (), seed=self._seed), names)
 
@@ -213,7 +213,7 @@ class UpdateBlocks:
         return part_of(self.program, kept)
 
 
-def without(program: Program, absent: frozenset[str]) -> Program:
+def without_gradients(program: Program, absent: frozenset[str]) -> Program:
     """The update's program without the absent gradients: averages are over those that came.
 
     A `sum` omits absent gradients, and the `scale` that makes its average is adapted. Ops without any gradient are
@@ -291,7 +291,7 @@ class SynchronousServer(Server):
     def on_send(self, message: Message) -> None:
         """Stores a gradient for the update. Raises DiagnosticError for a variable that the server does not have."""
         if message.variable not in self._declared:
-            raise self.unknown(message, "is sent")
+            raise self.unknown_variable_error(message, "is sent")
         self.round.take(message)
 
     def on_send_barrier(self, message: Message) -> None:
@@ -342,9 +342,9 @@ class SynchronousServer(Server):
         super().announce(trainer, step)
         self._take(deque())
 
-    def restored(self) -> None:
+    def finish_restore(self) -> None:
         """Admits trainers and takes waiting messages, after the server was restored from a snapshot."""
-        super().restored()
+        super().finish_restore()
         self._take(deque())
 
     def _stop_waiting(self) -> None:
@@ -354,9 +354,9 @@ class SynchronousServer(Server):
 
     # updates
 
-    def prepared(self) -> Iterable[Block]:
+    def prepared_blocks(self) -> Iterable[Block]:
         """The blocks of the updates made so far."""
-        return self.update_blocks.prepared
+        return self.update_blocks.prepared_blocks
 
     def _pass_barriers(self) -> None:
         """Passes every barrier that has been met."""
@@ -390,7 +390,7 @@ class SynchronousServer(Server):
         program = self._program()
         for listener in self.listeners:
             listener.updating(self, self.round.contributions)
-        received = self.round.merged()
+        received = self.round.merged_gradients()
         absent = self.update_blocks.absent(program, received)
         if absent and len(self.live) == len(self.trainer_names):
             raise self._not_sent(program, sorted(absent))

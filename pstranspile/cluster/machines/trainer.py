@@ -29,10 +29,10 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, MAIN, Op, Program, Var
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
-from pstranspile.runtime.run.feeds import fetched
+from pstranspile.runtime.run.feeds import fetched_value
 from pstranspile.runtime.run.frame import Execution
 from pstranspile.runtime.run.scope import Scope
-from pstranspile.runtime.run.seeds import fed_seeds, scaled, without_rows
+from pstranspile.runtime.run.seeds import fed_seeds, scale_seeds, without_rows
 from pstranspile.runtime.run.step_feeds import Turns
 
 Feed: TypeAlias = "Mapping[str, Any] | None"
@@ -101,7 +101,7 @@ class Communicator(ABC):
     def action(self, exchange: Exchange, program: Program) -> Action | None:
         """The trainer's action at an exchange; None for the action of a trainer without a communicator."""
 
-    def started(self) -> Wait | None:
+    def begin_training(self) -> Wait | None:
         """Called when all initial values are set; returns what the trainer must wait for before its first step."""
         return None
 
@@ -205,12 +205,12 @@ class Trainer(Machine):
         return self._runner is None and self._wait is None
 
     @property
-    def awaited(self) -> Replies | None:
+    def awaited_replies(self) -> Replies | None:
         """The answers that the trainer waits for; None if it waits for none."""
         return self._wait if isinstance(self._wait, Replies) else None
 
     @property
-    def held(self) -> bool:
+    def waits_for_listener(self) -> bool:
         """Whether the trainer waits before a step for a condition of a listener."""
         return self._runner is None and self._wait is not None
 
@@ -280,7 +280,7 @@ class Trainer(Machine):
         try:
             outcome = self._begin_next() if runner is None or wait is None else runner.resume(wait)
         except DiagnosticError as problem:
-            raise self._placed(problem) from problem.__cause__
+            raise self._with_step_note(problem) from problem.__cause__
         if isinstance(outcome, Ended):
             self._finish(outcome.fetched)
         else:
@@ -348,7 +348,7 @@ class Trainer(Machine):
         if runner.name is not None:
             program = script.execution.program
             pairs = zip(script.fetches, values, strict=True)
-            self._end_step(runner.name, {name: fetched(program, name, value) for name, value in pairs})
+            self._end_step(runner.name, {name: fetched_value(program, name, value) for name, value in pairs})
             return
         if self.step < 0:
             self.step = self.first_step
@@ -357,7 +357,7 @@ class Trainer(Machine):
                 for name, value in self._begin_with.items():
                     self.scope.put(name, value)
             if self.communicator is not None:
-                self._wait = self.communicator.started()
+                self._wait = self.communicator.begin_training()
         self.network.scheduler.wake(self)
 
     def _end_step(self, program: str, values: dict[str, Value]) -> None:
@@ -388,10 +388,10 @@ class Trainer(Machine):
         wait = self._wait
         if wait is None or not wait.missing:
             return None
-        what = self._runner.awaited() if isinstance(wait, Replies) and self._runner is not None else str(wait)
+        what = self._runner.describe_wait() if isinstance(wait, Replies) and self._runner is not None else str(wait)
         return Waiting(self.name, self.op, what, wait.silent())
 
-    def _placed(self, problem: DiagnosticError) -> DiagnosticError:
+    def _with_step_note(self, problem: DiagnosticError) -> DiagnosticError:
         """The error with a note that names the machine and the step."""
         where = f"on {self.name}, " + (step_label(self.step) if self.step >= 0 else "during start-up")
         if self.role.turns is not None and self._runner is not None and self._runner.name is not None:
@@ -531,5 +531,7 @@ class Forms:
             known = self._made[key] = program, *form
         _, form, extra = known
         return (
-            Form(form, EMPTY, extra, fetches=False) if feed.rows == 0 else Form(form, feed, scaled(extra, feed.weight))
+            Form(form, EMPTY, extra, fetches=False)
+            if feed.rows == 0
+            else Form(form, feed, scale_seeds(extra, feed.weight))
         )

@@ -31,7 +31,7 @@ from pstranspile.compiler.cost.steps import step_cost
 from pstranspile.compiler.job import Job
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
-from pstranspile.ir.expect import checked
+from pstranspile.ir.expect import check_arguments
 from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.ops.work import Family
 from pstranspile.runtime.arithmetic import arithmetic_name
@@ -69,7 +69,7 @@ class Trial(NamedTuple):
     rows: int
 
 
-@checked
+@check_arguments
 def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
     """The profile of this host, measured in about half a minute.
 
@@ -117,7 +117,7 @@ def _families(effort: Effort, tell: Callable[[str], object]) -> Mapping[Family, 
         terms = terms_of(step_cost(trial.module.main, trial.rows, example=trial.feed))
         lines.append([1.0, *(number for family in TIMED for number in terms[family])])
         times.append(_seconds(trial, effort))
-    found = fitted(lines, times)[1:]
+    found = nonnegative_least_squares(lines, times)[1:]
     return FrozenMap({family: Rate(*found[3 * at : 3 * at + 3]) for at, family in enumerate(TIMED)})
 
 
@@ -143,7 +143,7 @@ def _seconds(trial: Trial, effort: Effort) -> float:
     return max(min(found), 1e-7)
 
 
-def fitted(lines: Sequence[Sequence[float]], times: Sequence[float]) -> list[float]:
+def nonnegative_least_squares(lines: Sequence[Sequence[float]], times: Sequence[float]) -> list[float]:
     """The numbers x of at least 0 for which the sums `lines @ x` differ least from `times`, relative to these.
 
     The active-set method of Lawson and Hanson (1974): unknowns are let in one by one, the one along which the error
@@ -305,7 +305,7 @@ def _machines(
         for number, (flow, ops) in enumerate(zip(work.flows, served, strict=True)):
             lines.append([0.0, 1.0, 0.0, *(count * each for each in (flow.looked_up, *told[number]))])
             times.append(max(spent[f"pserver_{number}"] - ops, 1e-6))
-    step, update, ask, lookup, message, of_rows, frame, byte = fitted(lines, times)
+    step, update, ask, lookup, message, of_rows, frame, byte = nonnegative_least_squares(lines, times)
     latency, rate = _link(effort)
     return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate)
 

@@ -117,4 +117,4 @@ class Checkpoints:
         place = self.target.place(step)
         manifest = save_cluster(cluster, self.job, place, dealing=self.dealing, settings=self.settings)
         self.close()
-        self.target.saved(manifest)
+        self.target.record_checkpoint(manifest)

@@ -47,7 +47,7 @@ def most_sent(cluster: Cluster) -> int:
     """
     known: dict[str, int] = {}
     unknown = False
-    for name, var in _sent(cluster):
+    for name, var in _exchanged_variables(cluster):
         size = None if var is None else _size(var)
         if size is None:
             unknown = True
@@ -58,11 +58,11 @@ def most_sent(cluster: Cluster) -> int:
     return min(most, MOST_BODY)
 
 
-def _sent(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
+def _exchanged_variables(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
     """The variables that trainers exchange with others, as their programs and those of the servers declare them."""
     for trainer in cluster.trainers:
         for program in trainer.role.all:
-            yield from _exchanged(program)
+            yield from _program_exchanges(program)
     for ring in cluster.rings.values():
         for name, known in ring.known.items():
             yield name, known.declared if known.fixed else None
@@ -70,7 +70,7 @@ def _sent(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
         yield from server.main.main_block.vars.items()
 
 
-def _exchanged(program: Program) -> Iterator[tuple[str, Var | None]]:
+def _program_exchanges(program: Program) -> Iterator[tuple[str, Var | None]]:
     for block in program.blocks:
         for op in block.ops:
             if exchanges_messages(op.type):
@@ -272,7 +272,7 @@ class Checks:
                 raise Misfit(f"it names @{message.payload or MAIN} as its program, {first} @{label or MAIN}")
         if self._stranger(trainer):
             return
-        wanted = server.update_blocks.wanted(message.payload or MAIN)
+        wanted = server.update_blocks.needed_variables(message.payload or MAIN)
         came = server.round.of(trainer)
         lacking = sorted(name for name in wanted if self._senders.get(name) == {trainer} and name not in came)
         if lacking:
@@ -340,13 +340,13 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
         lod = declared.tensor is not None and declared.tensor.lod_level > 0
         held = value.data if isinstance(value, LoDTensor) and lod else value
         fits = held.__class__ is np.ndarray and not rows
-    if not fits or held.dtype != _ELEMENTS[declared.dtype] or not _alike(held.shape, shape):
+    if not fits or held.dtype != _ELEMENTS[declared.dtype] or not _matches_dims(held.shape, shape):
         kind = NUMPY_TYPES[declared.dtype]
         wanted = f"{'rows of ' if isinstance(value, SelectedRows) and rows else ''}{kind}{list(declared.shape)}"
         raise Misfit(f"it brings {form_of(value)} for {visible(name)}, where the server has {wanted}")
 
 
-def _alike(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+def _matches_dims(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     """Whether dims agree with declared ones, in which negative numbers match any."""
     if shape == declared:
         return True

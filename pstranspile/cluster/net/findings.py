@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from pstranspile.frontends.loading import loads
-from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, listed
+from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, name_list
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Program, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ops.textual import print_module
@@ -20,8 +20,8 @@ _WHERE = Pattern(r"on (trainer_[0-9]+|pserver_[0-9]+)(, .+)?")
 """Matches the note that names the machine of a finding, and its step."""
 
 
-def reported(findings: Iterable[Diagnostic]) -> list[Any]:
-    """Findings as JSON."""
+def findings_to_json(findings: Iterable[Diagnostic]) -> list[Any]:
+    """Findings in the JSON that `read_findings` reads."""
     return [
         [*found[:2], _place(found.location), found.focus, found.severity.value, _notes(found.notes), found.subject]
         for found in [*findings][:MOST]
@@ -37,7 +37,7 @@ def _place(location: Location | None) -> list[Any] | None:
 
 
 def read_findings(held: Sequence[Any]) -> list[Diagnostic]:
-    """The findings in the JSON that `reported` has returned."""
+    """The findings in the JSON that `findings_to_json` has returned."""
     return [
         Diagnostic(
             code,
@@ -73,12 +73,12 @@ def to_sources(compiled: Role, source: Role | None) -> Moved:
     here = os.path.join(os.getcwd(), "")
     files = {file: Location(place.file) for (file, _, _), place in known.items()}
 
-    def moved(place: Location) -> Location:
+    def source_location(place: Location) -> Location:
         # what has a line in the text alone, such as an input of a traced model, is at no line of the user's
         result = known.get(place[:3]) or files.get(place.file, place)
         return result._replace(file=result.file.removeprefix(here))
 
-    return moved
+    return source_location
 
 
 def of_hosts(findings: Iterable[Diagnostic], roles: Mapping[str, Role]) -> list[Diagnostic]:
@@ -89,7 +89,7 @@ def of_hosts(findings: Iterable[Diagnostic], roles: Mapping[str, Role]) -> list[
     known: dict[str, dict[tuple[str, int, int], Location]] = {}
     here = os.path.join(os.getcwd(), "")
 
-    def moved(place: Location) -> Location:
+    def location_in_source(place: Location) -> Location:
         name = os.path.basename(place.file).removesuffix(".ir")
         if name in roles and place.file.endswith(f"{name}.ir"):
             if name not in known:
@@ -100,7 +100,7 @@ def of_hosts(findings: Iterable[Diagnostic], roles: Mapping[str, Role]) -> list[
             place = known[name].get(("", place.line, place.column), place)
         return place._replace(file=place.file.removeprefix(here))
 
-    return relocated(findings, moved)
+    return relocate_findings(findings, location_in_source)
 
 
 def _pairs(compiled: Role, source: Role) -> Iterator[tuple[tuple[str, int, int], Location]]:
@@ -138,14 +138,14 @@ def told_once(by_role: Mapping[str, Sequence[Diagnostic]]) -> list[Diagnostic]:
     result: list[Diagnostic] = []
     for found, places in machines.items():
         notes = [
-            Note(f"on {listed(dict.fromkeys(role for role, _ in group))}{when}")
+            Note(f"on {name_list(dict.fromkeys(role for role, _ in group))}{when}")
             for when, group in groupby(sorted(places, key=lambda place: place[1]), key=lambda place: place[1])
         ]
         result.append(found._replace(notes=(*found.notes, *notes)))
     return result
 
 
-def relocated(findings: Iterable[Diagnostic], moved: Moved) -> list[Diagnostic]:
+def relocate_findings(findings: Iterable[Diagnostic], moved: Moved) -> list[Diagnostic]:
     """The findings with the locations, and those of their notes, mapped."""
 
     def place(location: Location | None) -> Location | None:

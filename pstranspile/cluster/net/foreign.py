@@ -142,7 +142,9 @@ class Journal:
         for number in range(since, max(files, default=since) + 1):
             path = files.get(number)
             if path is None or path.name.endswith(".lost"):
-                raise _refused(self._file(number), "is missing, with calls of Fluid's trainers that were answered")
+                raise _journal_error(
+                    self._file(number), "is missing, with calls of Fluid's trainers that were answered"
+                )
             yield from _entries(path)
 
     def end(self) -> None:
@@ -161,32 +163,32 @@ def _entries(path: Path) -> Iterator[Entry]:
     try:
         opened = open_regular(path)
     except OSError as problem:
-        raise _refused(path, f"can't be read: {reason_for(problem, path)}") from None
+        raise _journal_error(path, f"can't be read: {reason_for(problem, path)}") from None
     with opened as file:
         size = os.fstat(file.fileno()).st_size
         while size - file.tell() >= _HEAD.size + 4:
             head = file.read(_HEAD.size)
             mark, check_sum, length, method, trainer = _HEAD.unpack(head)
             if mark == _LOST[: len(mark)]:
-                raise _refused(path, "lacks calls of Fluid's trainers that were answered")
+                raise _journal_error(path, "lacks calls of Fluid's trainers that were answered")
             if mark != _MARK or struct.unpack("<I", file.read(4))[0] != zlib.crc32(head) or method >= len(METHODS):
-                raise _refused(path, "is damaged: the check sum of a call is another")
+                raise _journal_error(path, "is damaged: the check sum of a call is another")
             if length > LARGE_CALL:
-                raise _refused(path, f"is damaged: a call has {length} bytes")
+                raise _journal_error(path, f"is damaged: a call has {length} bytes")
             if size - file.tell() < length:
                 return
             data = file.read(length)
             if zlib.crc32(data) != check_sum:
-                raise _refused(path, "is damaged: the check sum of a call is another")
+                raise _journal_error(path, "is damaged: the check sum of a call is another")
             yield Entry(METHODS[method], trainer, data)
 
 
-def _refused(path: Path, reason: str) -> DiagnosticError:
+def _journal_error(path: Path, reason: str) -> DiagnosticError:
     return DiagnosticError([error("cluster-kept", reason, Location(str(path)))])
 
 
 @contextmanager
-def _uninterrupted() -> Generator[None]:
+def _delayed_signals() -> Generator[None]:
     """Delays signals that end the process: an exception in the import of a compiled module would leave half of it."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals raise nothing here
@@ -208,7 +210,7 @@ def grpc_library() -> Any:
     installed.
     """
     try:
-        with _uninterrupted():
+        with _delayed_signals():
             return import_module("grpc")
     except ImportError as problem:
         what = "is not installed" if isinstance(problem, ModuleNotFoundError) else f"can't be imported ({problem})"

@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
-from pstranspile.cluster.net.loop import STRANGER_BYTES, Channel, Reading
+from pstranspile.cluster.net.loop import STRANGER_BYTES, ByteReader, Channel
 from pstranspile.cluster.net.terms import MOST_HELD
 from pstranspile.cluster.net.wire import Bytes, WireError
 
@@ -520,7 +520,7 @@ class _Stream:
         """The bytes of the answer."""
 
 
-class Http2(Reading):
+class Http2(ByteReader):
     """Reads calls from a channel, and sends their answers; `known` is set once the caller is one of the job's.
 
     `lends` returns whether one more unknown client may bring a large call.
@@ -592,7 +592,7 @@ class Http2(Reading):
         channel.send([first, _frame(_WINDOW, 0, 0, struct.pack(">I", _WIDEST - _FIRST_WINDOW))])
         self._take: dict[int, Callable[[int, int, memoryview], None]] = {
             _DATA: self._data, _HEADERS: self._begin, _RESET: self._reset, _SETTINGS: self._set, _PING: self._ping,
-            _WINDOW: self._more, _CONTINUATION: self._continue, _PUSH: self._push,
+            _WINDOW: self._widen_window, _CONTINUATION: self._continue, _PUSH: self._push,
         }  # fmt: skip
 
     @property
@@ -616,7 +616,7 @@ class Http2(Reading):
         return any(stream.taken and stream.answer is None for stream in self._streams.values())
 
     @property
-    def held(self) -> int:
+    def incomplete_bytes(self) -> int:
         """The bytes of calls that are not complete."""
         return self._held
 
@@ -643,7 +643,7 @@ class Http2(Reading):
         """The buffer that the next received bytes are written to."""
         return self._chunk
 
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         """Processes `size` received bytes; ends the connection if they are not HTTP/2."""
         self._buffer += self._chunk[:size]
         self._came += size
@@ -673,9 +673,9 @@ class Http2(Reading):
         code = struct.pack(">II", self._last, _PROTOCOL_ERROR)
         self._channel.send([_frame(_GO_AWAY, 0, 0, code + reason.encode())])
         self._channel.refuse(reason)
-        self.ended(reason)
+        self.connection_ended(reason)
 
-    def ended(self, reason: str) -> None:
+    def connection_ended(self, reason: str) -> None:
         """Called when the connection is over, which ends all calls."""
         streams, self._streams = self._streams, {}
         self._answering.clear()
@@ -739,7 +739,7 @@ class Http2(Reading):
             raise WireError(f"a client can't begin stream {number}")
         block = bytearray(first)
         if flags & _END_HEADERS:
-            self._headed(number, flags, block)
+            self._handle_headers(number, flags, block)
         else:
             self._block, self._continued = (number, flags, block), 0
 
@@ -755,9 +755,9 @@ class Http2(Reading):
             raise WireError(f"headers are continued in more than {MOST_CONTINUED} frames")
         if flags & _END_HEADERS:
             self._block = None
-            self._headed(number, first, block)
+            self._handle_headers(number, first, block)
 
-    def _headed(self, number: int, flags: int, block: bytearray) -> None:
+    def _handle_headers(self, number: int, flags: int, block: bytearray) -> None:
         self._work -= len(block)
         headers = self._headers.read(block)
         self._work -= len(headers)
@@ -831,7 +831,7 @@ class Http2(Reading):
         self._held -= len(body)
         try:
             if take is None:
-                raise CallRefused("UNIMPLEMENTED", f"nobody answers {_shortened(stream.path.decode(errors='replace'))}")
+                raise CallRefused("UNIMPLEMENTED", f"nobody answers {_truncate(stream.path.decode(errors='replace'))}")
             if len(body) < _PREFIX or int.from_bytes(body[1:_PREFIX], "big") != len(body) - _PREFIX:
                 raise CallRefused("INTERNAL", "a call brings one message")
             if body[0]:
@@ -919,7 +919,7 @@ class Http2(Reading):
             self._answered -= self._answers.popleft()[1]
         return len(self._answers)
 
-    def _more(self, _flags: int, number: int, data: memoryview) -> None:
+    def _widen_window(self, _flags: int, number: int, data: memoryview) -> None:
         """Widens the window of the client."""
         size = int.from_bytes(data, "big") & _WIDEST
         if len(data) != 4 or not size:
@@ -974,7 +974,7 @@ class Http2(Reading):
         stream = self._streams.get(call)
         if stream is not None and stream.answer is None:
             self._drop(call, stream)
-            reason = quote(_shortened(str(problem), 4 * MOST_SHOWN), safe=" ,:;()'@")
+            reason = quote(_truncate(str(problem), 4 * MOST_SHOWN), safe=" ,:;()'@")
             status = str(STATUSES[problem.status]), reason
             headers = b"".join(map(write_header, ("grpc-status", "grpc-message"), status))
             self._reply(_frame(_HEADERS, _END_HEADERS | _END_STREAM, call, _RESPONSE + headers))
@@ -1032,5 +1032,5 @@ def _without_padding(flags: int, data: memoryview) -> memoryview:
     return data[1 : len(data) - data[0]]
 
 
-def _shortened(text: str, most: int = MOST_SHOWN) -> str:
+def _truncate(text: str, most: int = MOST_SHOWN) -> str:
     return text if len(text) <= most else f"{text[:most]}..."

@@ -15,8 +15,8 @@ from pstranspile.cluster.machines.server import listening_op, mode_of
 from pstranspile.compiler.folders import load_role, report_changed, roles_in
 from pstranspile.compiler.link import LinkError, link
 from pstranspile.frontends.loading import LARGEST, Report
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
-from pstranspile.ir.json_text import told
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
+from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Role
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, is_role
@@ -87,7 +87,7 @@ def load_job_folder(
         modules[name] = module = load_role(paths)
         missing = next((program for program in (MAIN, STARTUP) if program not in module.programs), None)
         if missing is not None:
-            raise _refused(f"the programs of {name} lack @{missing}", paths[0])
+            raise _folder_error(f"the programs of {name} lack @{missing}", paths[0])
         others = {key: program for key, program in module.programs.items() if key not in (MAIN, STARTUP)}
         roles[name] = Role(name, module[MAIN], module[STARTUP], FrozenMap(others))
         for path in paths:
@@ -107,7 +107,9 @@ def _start_of(folder: str | os.PathLike[str], plan: Mapping[str, Any] | None) ->
         return ""
     path = Path(folder, START_FILE)
     if not path.is_file():
-        raise _refused(f"{START_FILE}, with the values that the job starts with, is missing; compile it again", folder)
+        raise _folder_error(
+            f"{START_FILE}, with the values that the job starts with, is missing; compile it again", folder
+        )
     return str(path)
 
 
@@ -115,13 +117,13 @@ def _require_machines(folder: str | os.PathLike[str], names: list[str]) -> None:
     """Raises DiagnosticError unless the programs are those of machines numbered from 0, with at least one trainer."""
     strange = [name for name in names if not is_role(name)]
     if strange:
-        message = f"this is no job: {listed(strange)} must be called trainer_0, pserver_0 and so on"
-        raise _refused(message, folder)
+        message = f"this is no job: {name_list(strange)} must be called trainer_0, pserver_0 and so on"
+        raise _folder_error(message, folder)
     for kind in ("trainer", "pserver"):
         numbers = {int(name.rpartition("_")[2]) for name in names if name.startswith(kind)}
         gap = next((number for number in range(max(numbers, default=-1)) if number not in numbers), None)
         if gap is not None or (not numbers and kind == "trainer"):
-            raise _refused(f"the programs of {kind}_{gap or 0} are missing", folder)
+            raise _folder_error(f"the programs of {kind}_{gap or 0} are missing", folder)
 
 
 _MOST_MISSING = 10_000
@@ -138,26 +140,26 @@ def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str,
     try:
         plan: object = json.loads(read_regular(str(path), LARGEST).decode("utf-8"))
     except OSError as problem:
-        raise _refused(f"can't be read: {problem.strerror or problem}", path) from None
+        raise _folder_error(f"can't be read: {problem.strerror or problem}", path) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
-        raise _refused(f"not JSON: {told(problem)}", path) from None
+        raise _folder_error(f"not JSON: {describe_json_error(problem)}", path) from None
     held = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
     geo: Any = held.get("geo")
     pushes: Any = cast("dict[str, Any]", geo).get("need_push_nums") if isinstance(geo, dict) else 1
     numbers = (held.get("trainers"), pushes)
     if not isinstance(held.get("pservers"), list) or any(type(number) is not int or number < 1 for number in numbers):
-        raise _refused("this is not the plan of a job", path)
+        raise _folder_error("this is not the plan of a job", path)
     machines = {"trainer": held["trainers"], "pserver": len(held["pservers"])}
     for kind, count in machines.items():
         if count > _MOST_MISSING + len(names):
             there = sum(name.startswith(kind) for name in names)
             message = f"the programs of {there} {kind}s are there, and {PLAN_FILE} says that there are {count:,}"
-            raise _refused(message, folder)
+            raise _folder_error(message, folder)
     wanted = [f"{kind}_{number}" for kind, count in machines.items() for number in range(count)]
     lost, strange = (sorted({*one} - {*other}) for one, other in ((wanted, names), (names, wanted)))
     if lost or strange:
-        problem = f"the programs of {listed(lost)} are missing" if lost else f"the job has no {listed(strange)}"
-        raise _refused(f"{problem}: {PLAN_FILE} says which machines there are", folder)
+        problem = f"the programs of {name_list(lost)} are missing" if lost else f"the job has no {name_list(strange)}"
+        raise _folder_error(f"{problem}: {PLAN_FILE} says which machines there are", folder)
     return held
 
 
@@ -180,12 +182,12 @@ def _pushes(
         return planned["need_push_nums"] if planned else PUSH_EVERY
     serving = [op for role in roles.values() if (op := listening_op(role.main)) is not None]
     if not any(mode_of(op) == GEO for op in serving):
-        raise _refused("--push-every is for jobs in mode geo, which this is not", folder)
+        raise _folder_error("--push-every is for jobs in mode geo, which this is not", folder)
     if planned:
         message = f"--push-every is for folders without {PLAN_FILE}; this job was compiled with "
-        raise _refused(f"{message}geo_sgd_need_push_nums={planned['need_push_nums']}", folder)
+        raise _folder_error(f"{message}geo_sgd_need_push_nums={planned['need_push_nums']}", folder)
     return given
 
 
-def _refused(message: str, place: str | os.PathLike[str]) -> DiagnosticError:
+def _folder_error(message: str, place: str | os.PathLike[str]) -> DiagnosticError:
     return DiagnosticError([error("start-folder", message, Location(os.fspath(place)))])

@@ -12,16 +12,16 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from pstranspile.cluster.checkpoint.inference import settled
+from pstranspile.cluster.checkpoint.inference import resolve_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
-from pstranspile.cluster.data.carried import carried
+from pstranspile.cluster.data.carried import serialize_value
 from pstranspile.cluster.data.loader import LoaderRows, OddBatch
 from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.feeding import ReportedShares, meeting_of, require_fed
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.net.checkpoints import Checkpoints
-from pstranspile.cluster.net.findings import read_findings, relocated, to_sources, told_once
+from pstranspile.cluster.net.findings import read_findings, relocate_findings, to_sources, told_once
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.parts import are_needed, gather
 from pstranspile.cluster.net.status import PARENT, STATUS
@@ -38,7 +38,7 @@ from pstranspile.cluster.net.terms import TOKEN
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.folders import files_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
-from pstranspile.ir.expect import checked, expect_number, names_of, wrong_type
+from pstranspile.ir.expect import check_arguments, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Location, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.arithmetic import arithmetic_name
@@ -67,7 +67,7 @@ def _carriable(feeds: Any) -> Any:
     return feed_arrays(batches) if batches else None
 
 
-@checked
+@check_arguments
 def launch(
     job: Compiled,
     feeds: Any = None,
@@ -186,7 +186,7 @@ def launch(
         words += [word for name in fetched for word in ("--fetch", name)]
         if feeds is not None:
             place = work / "fed"
-            place.write_bytes(carried(feeds))
+            place.write_bytes(serialize_value(feeds))
             words += ["--carried", str(place)]
         if logs is not None:
             at_end.enter_context(logs_of(logs))
@@ -219,7 +219,7 @@ def _init_file(init: Mapping[str, Any] | str | os.PathLike[str] | None, work: Pa
     if init is None:
         return None
     if not isinstance(init, Mapping):
-        return os.path.abspath(settled(os.fspath(init)))
+        return os.path.abspath(resolve_checkpoint(os.fspath(init)))
     path = work / "init.npz"
     path.write_bytes(arrays_as_bytes(init, "init"))
     return str(path)
@@ -240,7 +240,7 @@ class _Run:
         self._job, self._programs = job, programs
         self._kept, self._seed, self._source, self._on_report = kept, seed, source, on_report
         self._shares = ReportedShares(meeting_of(job.plan.mode))
-        self._news = News(_tell)
+        self._news = News(_print_message)
 
     def to_the_end(self, folder: str, words: Sequence[str], work: Path, logs: Path, restarts: int) -> dict[str, str]:
         """Runs all machines; gives the files of what they have left, by role. Raises DiagnosticError."""
@@ -256,7 +256,7 @@ class _Run:
                 for name in names
             }
             with token_of_job():
-                supervisor, done = supervised(restarts, members, self._kept, self._seed, self._take, _tell)
+                supervisor, done = supervise_job(restarts, members, self._kept, self._seed, self._take, _print_message)
         finally:
             ports.close()
         if not done:
@@ -282,7 +282,7 @@ class _Run:
         return (*self._shares.warnings(), *(self._source.warnings() if self._source is not None else ()))
 
 
-def _tell(what: str) -> None:
+def _print_message(what: str) -> None:
     print(f"pstranspile launch: {what}", file=sys.stderr, flush=True)
 
 
@@ -338,7 +338,7 @@ def take_rows(source: object, fields: Mapping[str, Any]) -> None:
     if "not_finite" in fields and isinstance(source, Data):
         source.holds_odd(NotFinite(*fields["not_finite"]))
     if "left_of_batch" in fields and isinstance(source, LoaderRows):
-        source.left(fields["left_of_batch"])
+        source.record_unfed_value(fields["left_of_batch"])
     if "odd_batch" in fields and isinstance(source, LoaderRows):
         source.holds_odd(OddBatch(*fields["odd_batch"]))
 
@@ -372,7 +372,7 @@ class News:
                 self._tell(visible(news))
 
 
-def supervised(
+def supervise_job(
     restarts: int,
     members: Mapping[str, Member],
     kept: Checkpoints | None,
@@ -421,7 +421,7 @@ def failure_of(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Rol
 
     `sources` are the machines' programs as they were compiled, where the user has the source.
     """
-    return DiagnosticError([*_findings(supervisor, job, sources), *_ends(supervisor)])
+    return DiagnosticError([*_findings(supervisor, job, sources), *_ended_machine_errors(supervisor)])
 
 
 def _findings(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Role]) -> list[Diagnostic]:
@@ -430,11 +430,11 @@ def _findings(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Role
     for name, member in supervisor.members.items():
         if "findings" in member.reported:
             moved = to_sources(job.roles[name], sources.get(name))
-            found[name] = relocated(read_findings(member.reported["findings"]), moved)
+            found[name] = relocate_findings(read_findings(member.reported["findings"]), moved)
     return told_once(found)
 
 
-def _ends(supervisor: Supervisor) -> list[Diagnostic]:
+def _ended_machine_errors(supervisor: Supervisor) -> list[Diagnostic]:
     """The machines that have ended, with the end of the log of those without findings, and those that were given up."""
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:

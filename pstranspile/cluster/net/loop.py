@@ -89,7 +89,7 @@ class Handled(Protocol):
         ...
 
 
-class Known(Protocol):
+class AdmittedParty(Protocol):
     """A party that may have been admitted."""
 
     @property
@@ -150,7 +150,7 @@ class Loop:
             self._poll(end - now)
         return self._ready.popleft()
 
-    def again(self, handled: Handled) -> None:
+    def schedule_again(self, handled: Handled) -> None:
         """Gives a handler another turn, after those of others, even if its socket has nothing new."""
         self._again[handled] = None
 
@@ -189,7 +189,7 @@ class Loop:
         self._saved -= spent
         handled.spend(spent)
 
-    def charging(self, somebody: Known) -> contextlib.AbstractContextManager[object]:
+    def charging(self, somebody: AdmittedParty) -> contextlib.AbstractContextManager[object]:
         """A context whose processor time counts as that of connections not yet admitted, if `somebody` was not admitted
         before.
         """
@@ -244,7 +244,7 @@ class Loop:
             if held is rested is None:
                 self._selector.unregister(sock)
 
-    def rest(self, sock: Any) -> None:
+    def pause_watching(self, sock: Any) -> None:
         """Stops watching a socket until handlers are next looked at."""
         key = self._selector.unregister(sock)
         self._rested[key.fd] = sock, key.events
@@ -300,7 +300,7 @@ LINGER = 2.0
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Reading(ABC):
+class ByteReader(ABC):
     """Interprets the bytes that come on a channel."""
 
     known = False
@@ -313,7 +313,7 @@ class Reading(ABC):
         """The buffer that the next received bytes are written to."""
 
     @abstractmethod
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         """Processes `size` bytes that were written to `room()`; returns whether a unit is complete, so that others may
         have their turn.
 
@@ -324,7 +324,7 @@ class Reading(ABC):
         """Processes the bytes that are `waiting`, for one turn. Raises WireError."""
 
     @abstractmethod
-    def ended(self, reason: str) -> None:
+    def connection_ended(self, reason: str) -> None:
         """Called when the connection has ended, but not by this side."""
 
 
@@ -340,7 +340,7 @@ class Channel:
         loop: Loop,
         sock: Any,
         address: str,
-        reading: Reading,
+        reading: ByteReader,
         *,
         connecting: bool = False,
         within: float | None = None,
@@ -376,7 +376,7 @@ class Channel:
         """Seconds of processor time that the other side has cost before it was admitted."""
         loop.watch(sock, self, READ | WRITE if connecting else READ)
 
-    def hand_to(self, reading: Reading) -> None:
+    def hand_to(self, reading: ByteReader) -> None:
         """Hands all further bytes to another protocol, whose first bytes have come."""
         self.reading = reading
 
@@ -401,9 +401,9 @@ class Channel:
         return not self._begins
 
     @property
-    def heard(self) -> bool:
+    def handshake_begun(self) -> bool:
         """Whether the other side has begun the TLS handshake."""
-        return self._guard is not None and self._guard.heard
+        return self._guard is not None and self._guard.handshake_begun
 
     @property
     def open(self) -> bool:
@@ -456,10 +456,10 @@ class Channel:
     def refuse(self, reason: str) -> None:
         """Closes the channel once all bytes are sent, and reports the reason."""
         if not self.closed:
-            self.tell(reason)
+            self.report_end(reason)
             self.close()
 
-    def tell(self, reason: str) -> None:
+    def report_end(self, reason: str) -> None:
         """Reports the reason for which the connection is ended."""
         self._report(reason)
 
@@ -514,7 +514,7 @@ class Channel:
             return
         self.abandon()
         if self._closes is None:
-            self.reading.ended(reason)
+            self.reading.connection_ended(reason)
 
     def _wait_rightly(self) -> None:
         """Watches the socket for writing if and only if something is to be sent."""
@@ -533,12 +533,12 @@ class Channel:
         except _LATER:
             self._wait_rightly()
         except WireError as problem:
-            self.tell(str(problem))
+            self.report_end(str(problem))
             self._end(str(problem))
         except OSError as problem:
             reason = self._reason(problem)
-            if self.heard:
-                self.tell(reason)
+            if self.handshake_begun:
+                self.report_end(reason)
             if reason == NO_TLS:
                 with contextlib.suppress(OSError):
                     self._sock.send(NEEDS_TLS)
@@ -607,17 +607,17 @@ class Channel:
                     self._dropped += size
                     if self._dropped > STRANGER_BYTES:
                         return "it says more than it was let"
-                elif not drops and self.reading.came(size):
+                elif not drops and self.reading.receive(size):
                     break
         except _LATER:
             return ""
         except WireError as problem:
-            self.tell(str(problem))
+            self.report_end(str(problem))
             return str(problem)
         except OSError as problem:
             return self._reason(problem)
         if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
-            self._loop.again(self)
+            self._loop.schedule_again(self)
         return ""
 
     def _pending(self) -> bool:

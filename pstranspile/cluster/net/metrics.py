@@ -10,7 +10,7 @@ from queue import Empty
 from threading import Thread
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.net.loop import CALL, Channel, Event, Loop, Reading
+from pstranspile.cluster.net.loop import CALL, ByteReader, Channel, Event, Loop
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing, visible
@@ -25,7 +25,7 @@ FRESH = 0.5
 """Seconds for which an answer is reused, so that frequent requests cost little."""
 
 
-class Known(NamedTuple):
+class ProcessReports(NamedTuple):
     """The process in a role: whether it runs, how often it was started, and the fields of its last reports."""
 
     role: str
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     reported: Mapping[str, Any]
 
 
-class _Request(Reading):
+class _Request(ByteReader):
     """A connection with a request of HTTP/1; any path is answered, and the connection then closed.
 
     Clients are never admitted: together they get little processor time.
@@ -49,7 +49,7 @@ class _Request(Reading):
         """The buffer that the next received bytes are written to."""
         return memoryview(self._room)
 
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         """Takes `size` received bytes; answers once the headers are complete. Raises WireError if they are too long."""
         seen = max(len(self._came) - 3, 0)
         self._came += self._room[:size]
@@ -63,7 +63,7 @@ class _Request(Reading):
         self._channel.close()
         return True
 
-    def ended(self, reason: str) -> None:
+    def connection_ended(self, reason: str) -> None:
         """Called when the client has closed the connection."""
 
 
@@ -73,7 +73,7 @@ class Metrics:
     Raises DiagnosticError if it can't listen there.
     """
 
-    def __init__(self, address: str, look: Callable[[], Iterable[Known]]):
+    def __init__(self, address: str, look: Callable[[], Iterable[ProcessReports]]):
         if find_spec("prometheus_client") is None:
             message = f"--metrics needs prometheus_client; get it with: {installing('metrics')}"
             raise DiagnosticError([error("start-library", message)])
@@ -95,7 +95,7 @@ class Metrics:
         self._thread = Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def _request(self, channel: Channel) -> Reading:
+    def _request(self, channel: Channel) -> ByteReader:
         return _Request(channel, self._answer)
 
     def _answer(self) -> tuple[str, bytes]:

@@ -34,14 +34,14 @@ from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.peer import Connection, Peer
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.status import StatusPipe
-from pstranspile.cluster.net.terms import Refused, step_of
+from pstranspile.cluster.net.terms import PeerRefused, step_of
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.run.step_feeds import stacked
+from pstranspile.runtime.run.step_feeds import step_arrays
 
 
-class Part(NamedTuple):
+class MachineState(NamedTuple):
     """The persistent variables of a machine, and the number of its steps or updates.
 
     `memory` is its other state (geo-SGD: the values of the last exchange, the changed rows).
@@ -70,32 +70,32 @@ def memory_of(machine: Server | Trainer) -> dict[str, Any]:
     return {}
 
 
-def part_of(machine: Server | Trainer) -> Part:
+def part_of(machine: Server | Trainer) -> MachineState:
     """The present state of a machine as its part; the values are not copied."""
     step = machine.updates if isinstance(machine, Server) else machine.step
-    return Part(values_of(machine), step, memory_of(machine))
+    return MachineState(values_of(machine), step, memory_of(machine))
 
 
-def fill(machine: Server | Trainer, part: Part) -> None:
+def fill(machine: Server | Trainer, part: MachineState) -> None:
     """Sets the state of a machine that will not run from its part."""
     machine.scope.values_here.clear()
     machine.scope.values_here.update(part.values)
     machine.go_on_from(part.step, part.memory) if isinstance(machine, Server) else machine.go_on_from(part.step)
     if isinstance(machine, Trainer) and isinstance(machine.communicator, GeoCommunicator):
         machine.communicator.begin_with(part.memory)
-        machine.communicator.started()
+        machine.communicator.begin_training()
 
 
-def write_part(path: Path, name: str, part: Part) -> None:
+def write_part(path: Path, name: str, part: MachineState) -> None:
     """Writes a part. Raises DiagnosticError."""
     state = {"step": part.step, "memory": dict(part.memory)}
     write_snapshot(path, name, Snapshot(dict(part.values), state, {}, {}, {}))
 
 
-def read_part(path: Path, name: str) -> Part:
+def read_part(path: Path, name: str) -> MachineState:
     """Reads a part. Raises DiagnosticError."""
     kept = read_snapshot(path, name)
-    return Part(kept.values, kept.state["step"], kept.state["memory"])
+    return MachineState(kept.values, kept.state["step"], kept.state["memory"])
 
 
 def part_file(folder: Path, role: str, step: int) -> Path:
@@ -114,7 +114,7 @@ class Parts:
         self.report = report
         self._writing: Thread | None = None
 
-    def done(self, machine: Server | Trainer, step: int) -> None:
+    def save_if_due(self, machine: Server | Trainer, step: int) -> None:
         """Writes the part of a machine that has done `step` steps or updates, if one is due."""
         if step % self.every == 0:
             self.save(machine, step)
@@ -139,7 +139,7 @@ class Parts:
         if self._writing is not None:
             self._writing.join()
 
-    def _write(self, role: str, step: int, part: Part) -> None:
+    def _write(self, role: str, step: int, part: MachineState) -> None:
         try:
             write_part(part_file(self.folder, role, step), role, part)
         except DiagnosticError as problem:
@@ -148,13 +148,13 @@ class Parts:
         self.report(saved=step)
 
 
-def take_server(server: Server, part: Part) -> None:
+def take_server(server: Server, part: MachineState) -> None:
     """Makes a server continue from its part, after its start-up program has run."""
     put_back(server.scope, {**server.scope.values_here, **part.values})
     server.go_on_from(part.step, part.memory)
 
 
-def take_trainer(trainer: Trainer, part: Part) -> None:
+def take_trainer(trainer: Trainer, part: MachineState) -> None:
     """Makes a trainer that has not begun continue from its part, once its start-up program has run."""
     trainer.begin_with(part.values, part.step)
     if isinstance(trainer.communicator, GeoCommunicator):
@@ -203,13 +203,13 @@ class ServerMeetings(SiteListener):
         if step is None or peer.index < 0:
             return None
         self._at[peer.incarnation] = step
-        self.turned()
+        self.turns_done()
         return self._state_for(peer)
 
     def _state_for(self, peer: Peer) -> dict[str, Any]:
         return {MET: self._met, SAVED: peer.incarnation in self._saved_with}
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         """Ends the meeting if all live trainers have come. Called whenever a trainer may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
         at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
@@ -262,7 +262,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
             self._site.answers.pop(peer.role, None)
         return self._pause
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         """Reports to the servers that this trainer waits, once none of its messages is under way; ends the wait when
         all servers have answered.
         """
@@ -274,7 +274,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
                 self._asked_on[peer.role] = peer.connection
                 peer.ask({AT: self._step})
         answers = [self._site.answers.get(peer.role, {}) for peer in self._servers]
-        met = [_met(peer, answer) for peer, answer in zip(self._servers, answers, strict=True)]
+        met = [_meeting_step(peer, answer) for peer, answer in zip(self._servers, answers, strict=True)]
         if all(step >= self._step for step in met):
             if set(met) <= {self._step} and all(answer.get(SAVED) is True for answer in answers):
                 self._parts.save(self._trainer, self._step)
@@ -283,13 +283,13 @@ class TrainerMeetings(SiteListener, TrainerListener):
             self._site.run_machines()
 
 
-def _met(server: Peer, answer: Mapping[str, Any]) -> int:
+def _meeting_step(server: Peer, answer: Mapping[str, Any]) -> int:
     """Returns the step before which all trainers last met, from a server's answer; -1 if there was no meeting. Raises
     Refused if the answer has no valid step.
     """
     step = answer.get(MET, -1)
     if type(step) is not int:
-        raise Refused(f"{server.role} answers what it was not asked: {MET} is no number of a step")
+        raise PeerRefused(f"{server.role} answers what it was not asked: {MET} is no number of a step")
     return step
 
 
@@ -316,7 +316,7 @@ def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
     for key, values in results_of(trainer).items():
         program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
         prefix = f"{program}/" if program else ""
-        arrays.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
+        arrays.update((f"{prefix}{key}", array) for key, array in step_arrays(name, values).items())
     for program in trainer.role.programs.values():
         held = ((var.name, trainer.scope.get(var.name)) for var in program.parameters())
         arrays.update((f"param/{name}", value) for name, value in held if isinstance(value, np.ndarray))
@@ -330,7 +330,10 @@ def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
     for machine in (*cluster.servers, *cluster.trainers):
         kept = read_snapshot(Path(files[machine.name]), machine.name)
         state: Any = kept.state
-        fill(machine, Part(kept.values, state["step" if isinstance(machine, Trainer) else "updates"], state["memory"]))
+        fill(
+            machine,
+            MachineState(kept.values, state["step" if isinstance(machine, Trainer) else "updates"], state["memory"]),
+        )
         if isinstance(machine, Trainer):
             machine.take_results(state["results"])
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)

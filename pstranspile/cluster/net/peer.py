@@ -255,7 +255,7 @@ class Peer:
         """The last sent frame that the other side can't lose any more."""
         return self.sent - len(self.unconfirmed)
 
-    def confirmed(self, durable: int) -> None:
+    def drop_confirmed(self, durable: int) -> None:
         """Drops the sent frames up to this number, which the other side can't lose any more."""
         while self.unconfirmed and self.unconfirmed[0].number <= durable:
             self.held -= len(self.unconfirmed.popleft().body)

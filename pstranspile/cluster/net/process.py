@@ -37,8 +37,8 @@ from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.state import StateKeeper
-from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, Told, shown
-from pstranspile.cluster.net.terms import MOST_STEPS, Refused, Terms, step_of
+from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, Told, displayed_value
+from pstranspile.cluster.net.terms import MOST_STEPS, PeerRefused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, answers
@@ -59,7 +59,7 @@ def play(
     cluster: Cluster,
     role: str,
     terms: Terms,
-    place: Place,
+    place: ProcessPlace,
     steps: int,
     report: StatusPipe,
     result: str | None = None,
@@ -103,10 +103,10 @@ class _Steps(TrainerListener):
         """Reports the step, and writes the part of a checkpoint if one is due."""
         if self._on_step is not None:
             self._on_step(trainer)
-        values = {name: shown(value) for name, value in trainer.results[-1].values.items()}
+        values = {name: displayed_value(value) for name, value in trainer.results[-1].values.items()}
         self._report(step=step + 1, values=values, **self._changed_rows(trainer, step))
         if self._parts is not None:
-            self._parts.done(trainer, step + 1)
+            self._parts.save_if_due(trainer, step + 1)
 
     def _changed_rows(self, trainer: Trainer, step: int) -> dict[str, int]:
         """The number of rows in the trainer's share of the batch as a field of a report; empty if it is the same as in
@@ -136,7 +136,7 @@ class Recording(TurnHook):
         taken = tuple(map(taken_of, machine.inbox))
         idle = isinstance(machine, Trainer) and machine.between_steps and not taken
         turn()
-        if not (idle and isinstance(machine, Trainer) and machine.held):
+        if not (idle and isinstance(machine, Trainer) and machine.waits_for_listener):
             self._file.write(line_of(Turn(machine.name, taken)))
 
     def end(self, machine: Machine) -> None:
@@ -180,7 +180,7 @@ class Readmission(SiteListener):
             return False
         return step < server.updates or (step == server.updates and getattr(server, "sending", False))
 
-    def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+    def peer_admitted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Admits a trainer that other servers have admitted and this one may have forgotten."""
         step = step_of(fields, "joins")
         if step is not None and peer.index >= 0 and not peer.announced:
@@ -226,7 +226,7 @@ def _number(server: str, answer: Mapping[str, Any], name: str) -> int:
     """
     value = answer.get(name)
     if type(value) is not int or not -1 <= value < MOST_STEPS:
-        raise Refused(f"{server} answers what it was not asked: {name} is no number of a step")
+        raise PeerRefused(f"{server} answers what it was not asked: {name} is no number of a step")
     return value
 
 
@@ -271,7 +271,7 @@ class Watching(SiteListener):
         self._last_sent, self._last, self._waited = now, None, {}
 
 
-class Place(NamedTuple):
+class ProcessPlace(NamedTuple):
     """The place of a process: addresses (host:port) by role; `state`, the folder in which a server keeps its state ("":
     none), and `every`, the number of updates after which it does. `patience`: how many seconds a trainer waits for an
     absent server. `foreign`: another system whose machines may take part (None: there is none). `record` and `trace`:
@@ -298,7 +298,7 @@ class Place(NamedTuple):
     saves: str = ""
     trainers_ended: Callable[[], bool] = lambda: False
 
-    def shown(self, tell: Callable[[str], object], *, listening: bool) -> Callable[[], SSLContext] | None:
+    def tls_context_factory(self, tell: Callable[[str], object], *, listening: bool) -> Callable[[], SSLContext] | None:
         """A function that returns the TLS context of a new connection, with the certificates that are in their folder
         then; None without TLS. `tell` is called with a sentence where they were replaced.
         """
@@ -318,7 +318,7 @@ class Place(NamedTuple):
 
 
 def play_server(
-    cluster: Cluster, role: str, terms: Terms, place: Place, report: StatusPipe, save: Callable[[Server], object]
+    cluster: Cluster, role: str, terms: Terms, place: ProcessPlace, report: StatusPipe, save: Callable[[Server], object]
 ) -> None:
     """Runs a server until all trainers have left, and then calls `save`. Raises DiagnosticError, Refused.
 
@@ -421,9 +421,9 @@ class _Updates(ServerListener):
         """Reports the update, and writes the part of a checkpoint if one is due."""
         self._report(step=update + 1)
         if self._parts is not None:
-            self._parts.done(server, update + 1)
+            self._parts.save_if_due(server, update + 1)
         if self._kept is not None:
-            self._kept.updated()
+            self._kept.save_after_update()
 
 
 def _serve(
@@ -446,14 +446,14 @@ def _serve(
         keeper.end()
 
 
-def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
+def _listen(site: Site, place: ProcessPlace, service: CallService | None = None) -> Listener:
     address, told = place.addresses[site.role], Told(site.role, site.now)
     try:
         if answers(address):
-            raise Refused(f"it can't listen at {address}: somebody does already")
-        return Listener(address, site.events, place.shown(site.told, listening=True), service, told)
+            raise PeerRefused(f"it can't listen at {address}: somebody does already")
+        return Listener(address, site.events, place.tls_context_factory(site.told, listening=True), service, told)
     except OSError as problem:
-        raise Refused(f"it can't listen at {address}: {problem.strerror or problem}") from None
+        raise PeerRefused(f"it can't listen at {address}: {problem.strerror or problem}") from None
 
 
 class _News(SiteListener):
@@ -474,11 +474,11 @@ def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[st
     """
     told = Told(role, site.now)
 
-    def tell(path: str) -> None:
+    def report_saved_file(path: str) -> None:
         told(f"saved {path}, as a trainer has asked")
         report(saved_file=path)
 
-    return tell
+    return report_saved_file
 
 
 class _Waits(SiteListener):
@@ -512,7 +512,7 @@ def play_trainer(
     cluster: Cluster,
     role: str,
     terms: Terms,
-    place: Place,
+    place: ProcessPlace,
     steps: int,
     report: StatusPipe,
     save: Callable[[Trainer], object],
@@ -578,7 +578,7 @@ def play_trainer(
             if role in cluster.communicators:  # the communicator may have changed variables since the first save
                 save(trainer)
             site.run(lambda: all(foreign_server.idle for foreign_server in foreign_servers))
-            site.run(lambda: site.confirmed, place.patience)
+            site.run(lambda: site.all_confirmed, place.patience)
             done = True
     finally:
         site.send_bye(done)
@@ -610,13 +610,13 @@ class _Ways(SiteListener):
     before it; the trainers after it connect to it.
     """
 
-    def __init__(self, cluster: Cluster, role: str, place: Place, events: Loop):
+    def __init__(self, cluster: Cluster, role: str, place: ProcessPlace, events: Loop):
         self._cluster, self._place = cluster, place
         self.targets = [server.name for server in cluster.servers]
         if cluster.rings:
             trainers = [trainer.name for trainer in cluster.trainers]
             self.targets += trainers[: trainers.index(role)]
-        shown = place.shown(Told(role, events.now), listening=False)
+        shown = place.tls_context_factory(Told(role, events.now), listening=False)
         self.ways: dict[str, Callable[[], Connection]] = {
             target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
         }
@@ -630,7 +630,7 @@ class _Ways(SiteListener):
         self._met_all = False
         """Whether all processes have admitted this one, or have connected to it."""
 
-    def welcomed(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+    def admitted_by(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Records that a process has admitted this one."""
         self._lives.setdefault(peer.role, int(fields.get("life", 0)))
 
@@ -667,8 +667,8 @@ class _Ways(SiteListener):
         patience = self._place.patience
         if not site.run(lambda: not self._missing(site), patience):
             if refusals := self._refusals(site):
-                raise Refused(f"nobody answers for {lasting(patience)}: {', '.join(refusals)}")
-            raise Refused(f"not come for {lasting(patience)}: {', '.join(self._missing(site))}")
+                raise PeerRefused(f"nobody answers for {lasting(patience)}: {', '.join(refusals)}")
+            raise PeerRefused(f"not come for {lasting(patience)}: {', '.join(self._missing(site))}")
         self._met_all = True
         return max(self._lives.values(), default=0)
 
@@ -678,7 +678,7 @@ def _why(site: Site, role: str) -> str:
     return f" ({reason})" if reason else ""
 
 
-def _begin(site: Site, trainer: Trainer, place: Place, life: int, no_return: str) -> None:
+def _begin(site: Site, trainer: Trainer, place: ProcessPlace, life: int, no_return: str) -> None:
     """Starts the trainer: at the beginning, after a checkpoint, or, if an earlier process had its role, at the step
     where it is admitted again.
 
@@ -686,7 +686,7 @@ def _begin(site: Site, trainer: Trainer, place: Place, life: int, no_return: str
     """
     cluster = site.cluster
     if life and no_return:
-        raise Refused(f"the others go on without {site.role}, which can't take part again in a job {no_return}")
+        raise PeerRefused(f"the others go on without {site.role}, which can't take part again in a job {no_return}")
     first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
     if place.begin:
         take_trainer(trainer, read_part(Path(place.begin), site.role))

@@ -22,7 +22,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from pstranspile.cluster.checkpoint.layout import Layout, Placed
-from pstranspile.cluster.checkpoint.layout import Part as Held
+from pstranspile.cluster.checkpoint.layout import VariablePart as Held
 from pstranspile.cluster.checkpoint.manifest import Manifest, Settings
 from pstranspile.cluster.checkpoint.runs import (
     KEPT,
@@ -39,13 +39,13 @@ from pstranspile.cluster.checkpoint.runs import (
 from pstranspile.cluster.checkpoint.state import Assignment, Scopes, assign, gather
 from pstranspile.cluster.checkpoint.store import Progress, read_checkpoint, write_checkpoint
 from pstranspile.cluster.machines.server import Server
-from pstranspile.cluster.net.parts import Part, part_of, read_part, write_part
+from pstranspile.cluster.net.parts import MachineState, part_of, read_part, write_part
 from pstranspile.cluster.net.site import Site, SiteListener
-from pstranspile.cluster.net.status import tell
+from pstranspile.cluster.net.status import print_machine_message
 from pstranspile.ir.diagnostics import DiagnosticError, error, shell_word, visible
 from pstranspile.ir.model import Location, Role
 from pstranspile.ir.patterns import Pattern
-from pstranspile.runtime.files.outputs import locked
+from pstranspile.runtime.files.outputs import folder_lock
 from pstranspile.runtime.run.scope import own_copy
 
 
@@ -148,7 +148,7 @@ class SaveFolder:
                 here = _enter(here, name, path)
             _require_file(here, names[-1], path)
             own = f"/proc/self/fd/{here}"
-            place = os.path.join(own if os.path.isdir(own) else _checked(self._folder, names[:-1], path), names[-1])
+            place = os.path.join(own if os.path.isdir(own) else _path_inside(self._folder, names[:-1], path), names[-1])
             try:
                 yield place
             except DiagnosticError as problem:
@@ -201,7 +201,7 @@ def _require_file(here: int, name: str, path: str) -> None:
         raise Unplaced(f"{visible(path)} is there already, and no file")
 
 
-def _checked(folder: str, names: Sequence[str], path: str) -> str:
+def _path_inside(folder: str, names: Sequence[str], path: str) -> str:
     """The path of the folders, on systems where an open folder has no path. Raises Unplaced if a link leads out of
     `folder`.
     """
@@ -279,18 +279,18 @@ class ServerCheckpoints(SiteListener):
                 standing = source.standing
         require_own(folder, standing)
 
-    def updated(self) -> None:
+    def save_after_update(self) -> None:
         """Saves a part after an update, if one is due (synchronous training)."""
         if self._server.mode == 0:
-            self._done(self._server.updates)
+            self._save_if_due(self._server.updates)
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         """Saves a part if one is due, as a trainer may have begun its next step (other modes)."""
         if self._server.mode and self._plan.every:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index in self._server.live]
-            self._done(self._first + max(min(steps, default=0), 0))
+            self._save_if_due(self._first + max(min(steps, default=0), 0))
 
-    def _done(self, step: int) -> None:
+    def _save_if_due(self, step: int) -> None:
         every = self._plan.every
         if self._plan.target and every and step // every > self._saved // every:
             self._save(step // every * every)
@@ -315,7 +315,9 @@ class ServerCheckpoints(SiteListener):
         if self._made >= 0:
             place, target = step_folder(self._plan.target, self._made), self._plan.target
             given = f"--resume {shell_word(str(target))}"
-            tell(self._server.name, f"{place} is the last checkpoint of all servers; {given} goes on from it")
+            print_machine_message(
+                self._server.name, f"{place} is the last checkpoint of all servers; {given} goes on from it"
+            )
         if self._target is not None:
             self._target.close()
 
@@ -335,15 +337,15 @@ class ServerCheckpoints(SiteListener):
         self._writing = Thread(target=self._write, args=(file, part))
         self._writing.start()
 
-    def _write(self, file: Path, part: Part) -> None:
+    def _write(self, file: Path, part: MachineState) -> None:
         try:
             write_part(file, self._server.name, part)
-            with locked(self._work):
+            with folder_lock(self._work):
                 made = put_together(self._plan, self._work, self._site.cluster.seed)
             self._made = self._made if made is None else made
         except DiagnosticError as problem:
             text = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
-            tell(self._server.name, text)
+            print_machine_message(self._server.name, text)
 
 
 def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> int | None:
@@ -373,7 +375,7 @@ def put_together(plan: CheckpointPlan, work: Path, seed: int | None) -> int | No
     return step
 
 
-def _save(plan: CheckpointPlan, parts: Mapping[str, Part], step: int, seed: int | None) -> None:
+def _save(plan: CheckpointPlan, parts: Mapping[str, MachineState], step: int, seed: int | None) -> None:
     layout = plan.layout
     steps = {**{f"trainer_{i}": step for i in range(layout.trainers)}, **{role: p.step for role, p in parts.items()}}
     scopes = {role: dict(part.values) for role, part in parts.items() if role in layout.machines}

@@ -38,7 +38,7 @@ from pstranspile.cluster.net.terms import (
     MOST_STEPS,
     Misconduct,
     Objection,
-    Refused,
+    PeerRefused,
     Terms,
     WrongToken,
     number_of,
@@ -93,7 +93,7 @@ class StandIn(TurnHook):
             self._post(self._peer, messages)
 
 
-class Part:
+class LocalMachines:
     """The machines of a cluster that run in the process `role`; messages to other machines go to `post`."""
 
     def __init__(self, cluster: Cluster, role: str, post: Post):
@@ -156,7 +156,7 @@ class Part:
         """Raises WireError for an answer to something that the machine has not asked. (Old answers are ignored.)"""
         if message.kind != REPLY or peer.index >= 0:
             raise WireError(f"{peer.role} may send {message.target} nothing but answers: {message}")
-        replies = target.awaited
+        replies = target.awaited_replies
         if replies is not None and replies.step == message.step:
             if message.slot in filled or not replies.awaits(message):
                 raise WireError(f"{peer.role} answers what it was not asked: {message}")
@@ -262,10 +262,10 @@ class SiteListener:
     A question is put to one listener after the other. The first answer other than None counts.
     """
 
-    def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+    def peer_admitted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Called when a process that has connected is admitted, before it is answered."""
 
-    def welcomed(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+    def admitted_by(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Called when a process to which this one connected has admitted it."""
 
     def met_foreign(self, peer: Peer) -> bool | None:
@@ -283,7 +283,7 @@ class SiteListener:
         it.
         """
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         """Called when the machines of this process have gone as far as they can."""
 
     def pausing(self) -> None:
@@ -360,7 +360,7 @@ class Site:
         """Bytes of frames with messages received since the state was last saved."""
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
-        self.part = Part(cluster, role, self._post)
+        self.part = LocalMachines(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
         self._listeners: list[SiteListener] = []
         self._clock = clock
@@ -405,7 +405,7 @@ class Site:
         """Adds a listener; it is called, and asked, after earlier ones."""
         self._listeners.append(listener)
 
-    def _first(self, ask: Callable[[SiteListener], _Answer | None]) -> _Answer | None:
+    def _first_answer(self, ask: Callable[[SiteListener], _Answer | None]) -> _Answer | None:
         """The first answer of a listener other than None."""
         return next((answer for one in self._listeners if (answer := ask(one)) is not None), None)
 
@@ -422,12 +422,12 @@ class Site:
                     refusing = Event(CALL, None, action=lambda: self.refuse(peer, peer.refusal))
                     self.events.put(refusing)  # after the machines have had their turns
                 return
-            for joined in _joined(messages):
+            for joined in _group_messages(messages):
                 try:
                     body = messages_body(joined, self.part.numbers)
                 except WireError as problem:
                     names = ", ".join(sorted({visible(message.variable) for message in joined})[:3])
-                    raise Refused(f"{names} can't go to {peer.role}: {problem}") from None
+                    raise PeerRefused(f"{names} can't go to {peer.role}: {problem}") from None
                 peer.post(body, self._clock())
 
     def _holds_much(self, peer: Peer, size: int) -> bool:
@@ -437,17 +437,17 @@ class Site:
 
     def more_held(self) -> int | None:
         """The bytes of answers that a trainer may leave unread beyond `MOST_HELD`; None if nothing is limited."""
-        variables = self._first(lambda one: one.variable_bytes())
+        variables = self._first_answer(lambda one: one.variable_bytes())
         return None if variables is None else MORE_HELD * variables
 
     def require_room(self, peer: Peer) -> None:
         """Raises WireError if too many bytes of a trainer's messages wait until other trainers are as far."""
         if peer.brought <= MOST_HELD or peer.index < 0:
             return
-        variables = self._first(lambda one: one.variable_bytes())
+        variables = self._first_answer(lambda one: one.variable_bytes())
         if variables is None:
             return
-        peer.waits_with(self._first(lambda one: one.waiting_bytes(peer.index)) or 0)
+        peer.waits_with(self._first_answer(lambda one: one.waiting_bytes(peer.index)) or 0)
         if peer.brought > MOST_HELD + MORE_HELD * variables:
             raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
 
@@ -466,11 +466,11 @@ class Site:
             "received": peer.received,
             "knows": peer.incarnation,
             "joins": self.joins,
-            "gone": self._gone(),
+            "gone": self._given_up_roles(),
         }
         connection.send(Header(HELLO, 0, 0, 0), json_body(fields))
 
-    def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
+    def _handle_greeting(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Admits another process that has connected, or refuses it with a reason."""
         self.terms.require(fields, self.role, self.peers)
         if fields.get("to", self.role) != self.role:
@@ -486,7 +486,7 @@ class Site:
             raise Objection(f"another process has taken the place of this {peer.role}")
         if self.among_trainers and str(fields.get("knows") or self.incarnation) != self.incarnation:
             if not peer.incarnation:
-                raise Refused(_without(self.role))
+                raise PeerRefused(_exclusion_message(self.role))
             self._claim(self.role, peer.role, "it knows another process in its role")
             raise WireError(f"{peer.role} knows another process as {self.role}")
         if peer.incarnation != incarnation:
@@ -500,11 +500,11 @@ class Site:
                 if not peer.left:
                     self.give_up(peer, "another process has come in its place")
                 if self.among_trainers:
-                    raise Objection(_without(peer.role))
+                    raise Objection(_exclusion_message(peer.role))
                 peer.begin_anew(incarnation)
                 self.part.reset_links(peer)
                 if peer.index >= 0:
-                    self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
+                    self._notify_listeners(f"{peer.role} is back, as a new process", peer, gone=False)
                     self._tell_trainers({"back": peer.role}, peer)
             peer.is_played_by(incarnation)
         elif peer.given_up:
@@ -512,7 +512,7 @@ class Site:
             raise Objection(f"{peer.role} was given up: {reason}")
         self.hear_of_gone(peer, fields)
         for listener in self._listeners:
-            listener.greeted(peer, fields)
+            listener.peer_admitted(peer, fields)
         self.greeted.add(peer.role)
         self._let_in(connection, peer)
         if peer.connection is not None:
@@ -524,7 +524,7 @@ class Site:
             "role": self.role,
             "received": peer.received,
             "life": peer.life,
-            "gone": self._gone(),
+            "gone": self._given_up_roles(),
         }
         connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
         self._by_connection[connection] = peer
@@ -560,7 +560,7 @@ class Site:
     def _greeted_on(self, connection: Connection) -> str | None:
         return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
 
-    def _answered(self, connection: Connection, kind: int, fields: Mapping[str, Any]) -> None:
+    def _handle_greeting_answer(self, connection: Connection, kind: int, fields: Mapping[str, Any]) -> None:
         """Handles the answer to the greeting of this process."""
         role = self._greeted_on(connection)
         if role is None:
@@ -586,14 +586,14 @@ class Site:
         self.hear_of_gone(peer, fields)
         if peer.incarnation and incarnation != peer.incarnation:
             if received < peer.confirmed_up_to:
-                raise Refused(f"{role} at {connection.address} was started again without what it had taken")
+                raise PeerRefused(f"{role} at {connection.address} was started again without what it had taken")
             peer.knows_nothing()
-            self._tell(f"{role} is back, as a new process", peer, gone=False)
+            self._notify_listeners(f"{role} is back, as a new process", peer, gone=False)
         peer.is_played_by(incarnation)
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
         for listener in self._listeners:
-            listener.welcomed(peer, fields)
+            listener.admitted_by(peer, fields)
 
     def _met_foreign(self, connection: Connection) -> None:
         """Handles a greeted process that speaks another protocol. Raises Refused if no listener speaks it.
@@ -608,8 +608,8 @@ class Site:
             self._note(connection, "another protocol is spoken there")
             self._forget(connection)
             return
-        if not self._first(lambda one: one.met_foreign(self.peers[role])):
-            raise Refused(
+        if not self._first_answer(lambda one: one.met_foreign(self.peers[role])):
+            raise PeerRefused(
                 f"{role} at {connection.address} is no machine of this package (--fluid lets one of Fluid in)"
             )
         del self._waiting_for[role], self._redial[role]
@@ -620,14 +620,14 @@ class Site:
             return
         self.part.take_out(peer)
         peer.give_up()
-        self._tell(f"goes on without {peer.role}: {why}", peer, gone=True)
+        self._notify_listeners(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:  # where no trainer can rejoin
             self._claims.setdefault(peer.role, {})[self.role] = self._clock()
             self._spread(peer)
         else:
             self._tell_trainers({"without": peer.role, "why": why}, peer)
 
-    def _tell(self, news: str, about: Peer, *, gone: bool) -> None:
+    def _notify_listeners(self, news: str, about: Peer, *, gone: bool) -> None:
         for listener in self._listeners:
             listener.news(f"{self.role}: {news}", about.role, gone)
 
@@ -653,11 +653,11 @@ class Site:
             gone.add(peer.role)
             if not known:
                 why = visible(str(fields.get("why")))
-                self._tell(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
+                self._notify_listeners(f"{teller.role} goes on without {peer.role}: {why}", peer, gone=True)
         else:
             gone.discard(peer.role)
             if known and not any(peer.role in gone for gone in self._gone_of.values()):
-                self._tell(f"{peer.role} is back, as a new process", peer, gone=False)
+                self._notify_listeners(f"{peer.role} is back, as a new process", peer, gone=False)
 
     def refuse(self, peer: Peer, reason: str) -> None:
         """Refuses a process that was admitted and has sent something wrong: it is sent the reason, and takes no part
@@ -670,7 +670,7 @@ class Site:
         if connection is not None:
             connection.send(Header(REFUSED, 0, 0, 0), json_body({"reason": reason, "again": False}))
         if peer.index < 0:
-            raise Refused(f"{peer.role}{place} says what is wrong: {reason}")
+            raise PeerRefused(f"{peer.role}{place} says what is wrong: {reason}")
         if not peer.left:
             peer.refuse(reason)
         self.told(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
@@ -689,7 +689,7 @@ class Site:
             connection.close()
             self._forget(connection)
 
-    def _gone(self) -> list[str]:
+    def _given_up_roles(self) -> list[str]:
         return [peer.role for peer in self.peers.values() if peer.given_up and self.among_trainers]
 
     def hear_of_gone(self, teller: Peer, fields: Mapping[str, Any]) -> None:
@@ -704,7 +704,7 @@ class Site:
         that this one has met: then it counts as a claim.
         """
         if not (self.among_trainers and peer.incarnation):
-            raise Refused(f"{peer.role} at {connection.address} refuses {self.role}: {reason}")
+            raise PeerRefused(f"{peer.role} at {connection.address} refuses {self.role}: {reason}")
         self._claim(self.role, peer.role, reason)
 
     def _claim(self, about: str, teller: str, why: str) -> None:
@@ -717,18 +717,18 @@ class Site:
         """Gives up the trainers about which others justly claim that they take no part any more. Raises Refused if this
         one is among them.
 
-        The claim of one trainer is not enough where others hear the trainer in question: see `_believed`.
+        The claim of one trainer is not enough where others hear the trainer in question: see `_justified_claimants`.
         """
         for about in list(self._claims):
             peer = self.peers.get(about)
             if peer is not None and peer.left:
                 continue
-            tellers = self._believed(about, now)
+            tellers = self._justified_claimants(about, now)
             if tellers and peer is not None:
                 self.give_up(peer, f"{' and '.join(tellers)} {'do' if tellers[1:] else 'does'} so")
             elif tellers:
                 why = self._why[tellers[0]]
-                raise Refused(
+                raise PeerRefused(
                     f"{' and '.join(tellers)} {'have' if tellers[1:] else 'has'} given up this {about}: {why}"
                 )
             elif peer is not None:
@@ -741,7 +741,7 @@ class Site:
                 self._doubted.add(teller)
                 self.told(f"{teller} says that {about} takes no part any more, which is heard here, and stays")
 
-    def _believed(self, about: str, now: float) -> list[str]:
+    def _justified_claimants(self, about: str, now: float) -> list[str]:
         """The trainers whose claim that another one takes no part any more is justified; empty if there are none.
 
         The claim is justified if the trainer in question is not heard here either, or if most of the others claim it.
@@ -799,13 +799,13 @@ class Site:
         if peer is not None and peer.connection is connection:
             peer.disconnect()
             if peer.role in self._redial:
-                self._redial[peer.role] = self._clock() + self._rest(peer)
+                self._redial[peer.role] = self._clock() + self._redial_delay(peer)
         for role, begun in list(self._waiting_for.items()):
             if begun is connection:
                 del self._waiting_for[role]
-                self._redial[role] = self._clock() + self._rest(self.peers[role])
+                self._redial[role] = self._clock() + self._redial_delay(self.peers[role])
 
-    def _rest(self, peer: Peer) -> float:
+    def _redial_delay(self, peer: Peer) -> float:
         """Seconds until the next connection to a process. (A process that was given up may still run, and needs the
         refusal.)
         """
@@ -825,7 +825,7 @@ class Site:
         while True:
             self.run_machines()
             for listener in self._listeners:
-                listener.turned()
+                listener.turns_done()
             if done():
                 return True
             if end is not None and self._clock() >= end:
@@ -863,7 +863,7 @@ class Site:
 
     def unmet(self) -> Sequence[str]:
         """The processes that have not taken part yet, as a listener names them, else the trainers among them."""
-        named = self._first(lambda one: one.unmet())
+        named = self._first_answer(lambda one: one.unmet())
         if named is not None:
             return named
         coming = (peer for peer in self.peers.values() if peer.index >= 0 and peer.takes is None and not peer.left)
@@ -900,14 +900,14 @@ class Site:
         """Starts to send signs of life, which continue while the machines are busy."""
         pause = min(self.terms.lease / 10, 1.0)
 
-        def tell() -> None:
+        def send_signs_of_life() -> None:
             while not self._ending.wait(pause):
                 now = self._clock()
                 for peer in self.peers.values():
                     if now - peer.last_sent > pause:
                         peer.sign_of_life(now)
 
-        Thread(target=tell, daemon=True).start()
+        Thread(target=send_signs_of_life, daemon=True).start()
 
     def _look_at_the_clock(self) -> None:
         now = self._clock()
@@ -932,7 +932,7 @@ class Site:
                 and peer.incarnation
                 and now - peer.heard > self._patience
             ):
-                raise Refused(f"{peer.role} was not heard for {lasting(self._patience)}")
+                raise PeerRefused(f"{peer.role} was not heard for {lasting(self._patience)}")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
                 self.give_up(peer, f"it was not heard for {lasting(self.terms.lease)}")
             elif peer.index >= 0 and peer.connection is None and self._trainers_ended():
@@ -948,9 +948,9 @@ class Site:
         peer = self._by_connection.get(connection)
         if peer is None:
             if header.kind == HELLO:
-                self._greeted(connection, read_json(data))
+                self._handle_greeting(connection, read_json(data))
             elif header.kind in (WELCOME, REFUSED):
-                self._answered(connection, header.kind, read_json(data))
+                self._handle_greeting_answer(connection, header.kind, read_json(data))
             else:
                 raise WireError("a connection begins with a greeting")
             return
@@ -962,7 +962,7 @@ class Site:
     def _take_of(self, peer: Peer, connection: Connection, header: Header, data: Bytes) -> None:
         """Handles a frame of an admitted process."""
         peer.hear(self._clock())
-        peer.confirmed(header.durable)
+        peer.drop_confirmed(header.durable)
         if header.kind != ALIVE:
             self.idle = 0.0
         if header.kind == MESSAGES:
@@ -971,7 +971,7 @@ class Site:
             raise WireError(f"it asks and answers with more than {MOST_TALK_A_SECOND} bytes a second")
         elif header.kind == ASK:
             question = read_json(data)
-            answer = self._first(lambda one: one.answer(peer, question)) or {}
+            answer = self._first_answer(lambda one: one.answer(peer, question)) or {}
             fields = {**answer, "number": number_of(question, "number")}
             connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(fields))
         elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
@@ -983,7 +983,7 @@ class Site:
             self.hear_of_gone(peer, fields)
             self.hear_of_others(peer, fields)
         elif header.kind == BYE:
-            self._ended(peer, read_json(data))
+            self._handle_process_end(peer, read_json(data))
         elif header.kind == REFUSED:
             fields = read_json(data)
             connection.close()
@@ -1012,7 +1012,7 @@ class Site:
         for message in messages:
             self.part.deliver(peer, message)
 
-    def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+    def _handle_process_end(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Handles the end of a process. If its part is done, it counts as left, provided that no more messages can
         come.
         """
@@ -1049,14 +1049,14 @@ class Site:
         number = self._questions
         asked_on: list[object] = [None]
 
-        def answered() -> bool:
+        def has_answer() -> bool:
             if peer.connection is not None and peer.connection is not asked_on[0]:
                 asked_on[0] = peer.connection
                 peer.ask({**question, "number": number})
             return self.answers.get(role, {}).get("number") == number
 
-        if not self.run(answered, timeout):
-            raise Refused(f"{role} does not answer")
+        if not self.run(has_answer, timeout):
+            raise PeerRefused(f"{role} does not answer")
         return self.answers.pop(role)
 
     def come_back_at(self, step: int) -> None:
@@ -1076,12 +1076,12 @@ class Site:
                 peer.connection.close()
 
     @property
-    def confirmed(self) -> bool:
+    def all_confirmed(self) -> bool:
         """Whether nothing that was sent can be lost any more."""
         return not any(peer.unconfirmed for peer in self.peers.values() if not peer.left)
 
 
-def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
+def _group_messages(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """Yields the messages of one turn in groups, each of which fits into one frame."""
     together: list[Message] = []
     size = 0
@@ -1095,5 +1095,5 @@ def _joined(messages: Sequence[Message]) -> Iterator[list[Message]]:
     yield together
 
 
-def _without(role: str) -> str:
+def _exclusion_message(role: str) -> str:
     return f"the others go on without {role}, which can't take part again in a job without servers"

@@ -26,7 +26,7 @@ from pstranspile.cluster.net.foreign import ForeignTrainers
 from pstranspile.cluster.net.http2 import CallRefused
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.site import Site, SiteListener
-from pstranspile.cluster.net.status import tell
+from pstranspile.cluster.net.status import print_machine_message
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
@@ -160,8 +160,8 @@ class StateKeeper(SiteListener):
             network.link(machines[source], self.server, trainer).expect(expected)
         for target, (sequence, trainer) in links_out.items():
             network.link(self.server, machines[target], trainer).number_after(sequence)
-        self.server.restored()
-        self._last = self._now()
+        self.server.finish_restore()
+        self._last = self._current_progress()
         self.went_back = True
         if self.foreign is not None and self.journal is not None:
             if not calls:
@@ -169,14 +169,14 @@ class StateKeeper(SiteListener):
             self.foreign.restore(calls, self.journal.read(number))
             self.journal.begin_file()
 
-    def _now(self) -> tuple[int, int]:
+    def _current_progress(self) -> tuple[int, int]:
         return self.server.updates, len(self.server.live)
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         """Saves the state if it is due and none is being written."""
         if self._writing is not None:
             return
-        updates, members = self._now()
+        updates, members = self._current_progress()
         if not self._behind or (self._failed is not None and self.site.now() - self._failed < RETRY):
             return
         unwritten = self.journal is not None and bool(self.journal.problem)
@@ -199,7 +199,7 @@ class StateKeeper(SiteListener):
     def _keep(self) -> None:
         number = self.journal.begin_file() if self.journal is not None else 0
         snapshot = self._state(number)
-        self._last = self._now()
+        self._last = self._current_progress()
         self.site.begin_to_keep()
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
         if has_table(snapshot.values.values()):
@@ -226,7 +226,7 @@ class StateKeeper(SiteListener):
                 self.journal.forget(self._number)
         else:
             if self._failed is None:
-                tell(self.server.name, f"its state is not kept: {reason}")
+                print_machine_message(self.server.name, f"its state is not kept: {reason}")
                 self._on_failure(reason)
             self._failed = self.site.now()
         self._writing = None
@@ -240,7 +240,9 @@ class StateKeeper(SiteListener):
         try:
             self.file.unlink(missing_ok=True)
         except OSError as problem:
-            tell(self.server.name, f"its state {self.file} is needed no more, but can't be removed: {problem.strerror}")
+            print_machine_message(
+                self.server.name, f"its state {self.file} is needed no more, but can't be removed: {problem.strerror}"
+            )
         if self.journal is not None:
             self.journal.end()
         self.let_go()

@@ -32,7 +32,7 @@ SECONDS = 10.0
 """Seconds between two lines after that; a line says how many were omitted before it."""
 
 
-def tell(role: str, text: str) -> None:
+def print_machine_message(role: str, text: str) -> None:
     """Prints a line about the machine `role`."""
     print(f"pstranspile start: {visible(role)}: {visible(text, MOST)}", file=sys.stderr, flush=True)
 
@@ -58,7 +58,7 @@ class Told:
         self._room -= 1.0
         more = f" ({self._left_out} lines like this were left out)" if self._left_out else ""
         self._left_out = 0
-        tell(self._role, text + more)
+        print_machine_message(self._role, text + more)
 
 
 # Fetched values for display: a few numbers are shown one by one; of more, the smallest, the mean and the largest.
@@ -93,7 +93,7 @@ NOTHING = Shown("no rows")
 """The displayed form for a trainer that was fed no rows."""
 
 
-def shown(value: Any) -> Shown:
+def displayed_value(value: Any) -> Shown:
     """The displayed form of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None: there were
     no rows.
     """
@@ -112,7 +112,7 @@ def shown(value: Any) -> Shown:
     return Shown("" if is_number(value) else describe(value), few, *extent)
 
 
-def together(values: Iterable[Shown]) -> Shown:
+def merge_displayed_values(values: Iterable[Shown]) -> Shown:
     """The displayed form of the values of one name on several trainers."""
     known = [value for value in values if value is not NOTHING] or [NOTHING]
     forms = list(dict.fromkeys(value.form for value in known if value.form))

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pstranspile.cluster.net.metrics import Known
+from pstranspile.cluster.net.metrics import ProcessReports
 from pstranspile.cluster.net.status import DONE, PARENT, STATUS, WATCHED
 from pstranspile.ir.patterns import Pattern
 
@@ -176,9 +176,9 @@ class Member:
 
     def read(self) -> list[dict[str, Any]]:
         """The reports of the process since the last call. The pipe is closed once nobody can write to it."""
-        return self._reports(self._came())
+        return self._reports(self._read_pipe())
 
-    def _came(self) -> bytes | None:
+    def _read_pipe(self) -> bytes | None:
         """What has come through the pipe; None: nothing yet, no bytes: nobody can write to it any more."""
         assert self.pipe is not None
         return self.pipe.read(1 << 16)
@@ -197,7 +197,7 @@ class Member:
     def read_rest(self) -> list[dict[str, Any]]:
         """The last reports of a process that has ended. Others that hold its end of the pipe are not waited for."""
         entries: list[dict[str, Any]] = []
-        while self.pipe is not None and (data := self._came()) is not None:
+        while self.pipe is not None and (data := self._read_pipe()) is not None:
             entries += self._reports(data)
         self._close()
         return entries
@@ -207,9 +207,11 @@ class Member:
             self.pipe.close()
             self.pipe = None
 
-    def known(self) -> Known:
+    def process_reports(self) -> ProcessReports:
         """The state of the process for the metrics of the job: whether it runs, its starts, and its last reports."""
-        return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.reported))
+        return ProcessReports(
+            self.role, self.process is not None and self.ended is None, self.starts, dict(self.reported)
+        )
 
     def log_tail(self, most: int = 8) -> str:
         """The last error in the process's log, in `most` lines; without one, the last three lines."""

@@ -81,7 +81,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-class Refused(Exception):
+class PeerRefused(Exception):
     """Another process refuses this one, for the reason in the message.
 
     The reason may be the other process's text, so control characters are shown as escapes.
@@ -146,7 +146,7 @@ def require_apart(addresses: Mapping[str, str]) -> None:
     for role, address in addresses.items():
         other = at.setdefault(address, role)
         if other != role:
-            raise _refused(f"{other} and {role} are both at {address}")
+            raise _role_error(f"{other} and {role} are both at {address}")
 
 
 def role_of_environment(
@@ -159,14 +159,14 @@ def role_of_environment(
     """
     count = environment.get("PADDLE_TRAINERS_NUM", "")
     if trainers and count and count != str(trainers):
-        raise _refused(f"PADDLE_TRAINERS_NUM is {count}, the job has {trainers} trainers")
+        raise _role_error(f"PADDLE_TRAINERS_NUM is {count}, the job has {trainers} trainers")
     collective = bool(known) and not any(role.startswith("pserver") for role in known)
     kind = environment.get("TRAINING_ROLE", "TRAINER" if collective else "").upper()
-    addresses = _listed(environment, known, _OF_TRAINERS if collective else _OF_SERVERS)
+    addresses = _listed_addresses(environment, known, _OF_TRAINERS if collective else _OF_SERVERS)
     if kind == "TRAINER":
         number = environment.get("PADDLE_TRAINER_ID", "")
         if not number.isdecimal():
-            raise _refused("TRAINING_ROLE is TRAINER, but PADDLE_TRAINER_ID is no number")
+            raise _role_error("TRAINING_ROLE is TRAINER, but PADDLE_TRAINER_ID is no number")
         return f"trainer_{int(number)}", addresses
     if kind == "PSERVER":
         own = environment.get("PADDLE_CURRENT_ENDPOINT") or ":".join(
@@ -175,23 +175,25 @@ def role_of_environment(
         for role, address in {**known, **addresses}.items():
             if address == own and role.startswith("pserver"):
                 return role, addresses
-        raise _refused(f"TRAINING_ROLE is PSERVER, but no server of the job is at {own} (POD_IP:PADDLE_PORT)")
+        raise _role_error(f"TRAINING_ROLE is PSERVER, but no server of the job is at {own} (POD_IP:PADDLE_PORT)")
     other = f", not to {kind}" if kind else ""
-    raise _refused(f"give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER{other}")
+    raise _role_error(f"give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER{other}")
 
 
-def _listed(environment: Mapping[str, str], known: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
+def _listed_addresses(
+    environment: Mapping[str, str], known: Mapping[str, str], variables: Sequence[str]
+) -> dict[str, str]:
     """The addresses that one of these environment variables lists, by role in the order of the machines."""
     name = next((name for name in variables if environment.get(name)), "")
     given = [text.strip() for text in environment.get(name, "").split(",") if text.strip()]
     roles = sorted(known, key=lambda role: (len(role), role))
     if given and len(given) != len(roles):
-        raise _refused(f"{name} names {len(given)} machines, the job has {len(roles)} that listen")
+        raise _role_error(f"{name} names {len(given)} machines, the job has {len(roles)} that listen")
     wrong = next((address for address in given if not is_address(address)), None)
     if wrong is not None:
-        raise _refused(f"{name} has {wrong}, which is no HOST:PORT")
+        raise _role_error(f"{name} has {wrong}, which is no HOST:PORT")
     return dict(zip(roles, given, strict=False))
 
 
-def _refused(message: str) -> DiagnosticError:
+def _role_error(message: str) -> DiagnosticError:
     return DiagnosticError([error("start-role", message)])

@@ -334,7 +334,7 @@ class Guard:
         return bool(self._sealed) or self._goes.pending > 0
 
     @property
-    def heard(self) -> bool:
+    def handshake_begun(self) -> bool:
         """Whether bytes of the handshake have come."""
         return self._shaking > 0
 

@@ -18,7 +18,16 @@ from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.network import Machine, TurnHook
-from pstranspile.cluster.machines.recorder import DELIVER, POST, Event, Recorder, about, event_of, named, trace_text
+from pstranspile.cluster.machines.recorder import (
+    DELIVER,
+    POST,
+    Event,
+    Recorder,
+    about,
+    event_of,
+    metadata_event,
+    trace_text,
+)
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.site import Site
 from pstranspile.runtime.run.source import Source
@@ -112,7 +121,7 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-class Span(NamedTuple):
+class Activity(NamedTuple):
     """An activity of a process: from when to when, in microseconds; `machine` did it, or was sent the messages.
 
     `step` is the index of a step, `messages` how many were taken or sent, with `bytes` of values.
@@ -140,7 +149,7 @@ class Tracing(TurnHook, TrainerListener):
             if machine.name in site.own and isinstance(machine, Trainer):
                 machine.listen(self)
 
-    def _write(self, item: Span | Event) -> None:
+    def _write(self, item: Activity | Event) -> None:
         self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
@@ -151,7 +160,7 @@ class Tracing(TurnHook, TrainerListener):
         if machine.name not in self._own:
             turn()
             if messages and not machine.inbox:
-                self._sent(machine.name, messages, begin)
+                self._record_sent(machine.name, messages, begin)
             return
         if self._began is None and isinstance(machine, Trainer):
             self._began = begin
@@ -160,19 +169,19 @@ class Tracing(TurnHook, TrainerListener):
                 self._write(event_of(begin, POST, message))
             self._write(event_of(begin, DELIVER, message))
         turn()
-        self._write(Span(TURN, machine.name, begin, _now(), messages=len(messages)))
+        self._write(Activity(TURN, machine.name, begin, _now(), messages=len(messages)))
 
-    def _sent(self, target: str, messages: Sequence[Message], begin: int) -> None:
+    def _record_sent(self, target: str, messages: Sequence[Message], begin: int) -> None:
         events = [event_of(begin, POST, message) for message in messages]
         for event in events:
             self._write(event)
         size = sum(event.bytes for event in events)
-        self._write(Span(SENT, target, begin, _now(), messages=len(messages), bytes=size))
+        self._write(Activity(SENT, target, begin, _now(), messages=len(messages), bytes=size))
 
     def step_done(self, trainer: Trainer, step: int) -> None:
         """Records a step of a trainer of this process."""
         end = _now()
-        self._write(Span(STEP, trainer.name, end if self._began is None else self._began, end, step))
+        self._write(Activity(STEP, trainer.name, end if self._began is None else self._began, end, step))
         self._began = None
 
     def close(self) -> None:
@@ -185,13 +194,13 @@ class Traced(NamedTuple):
     first activity.
     """
 
-    spans: Mapping[str, Sequence[Span]]
+    spans: Mapping[str, Sequence[Activity]]
     events: Sequence[Event]
 
 
 def read_traced(files: Mapping[str, str]) -> Traced:
     """Combines the files of processes, by role. An incomplete last line is left out."""
-    spans: dict[str, list[Span]] = {role: [] for role in files}
+    spans: dict[str, list[Activity]] = {role: [] for role in files}
     events: list[Event] = []
     for role, file in files.items():
         if not Path(file).exists():
@@ -199,7 +208,7 @@ def read_traced(files: Mapping[str, str]) -> Traced:
         for line in Path(file).read_text("utf-8").split("\n")[:-1]:
             fields = json.loads(line)
             if fields[0] in (TURN, STEP, SENT):
-                spans[role].append(Span(*fields))
+                spans[role].append(Activity(*fields))
             else:
                 events.append(Event(*fields))
     start = min([span.begin for own in spans.values() for span in own] + [event.tick for event in events], default=0)
@@ -220,10 +229,10 @@ def trace_of(traced: Traced, recorder: Recorder) -> str:
     for process, (role, spans) in enumerate(traced.spans.items(), start=1):
         machines = list(dict.fromkeys(span.machine for span in spans if span.what != SENT))
         threads = {name: number for number, name in enumerate(machines, start=1)}
-        result += [named("process_name", 0, role, process)]
+        result += [metadata_event("process_name", 0, role, process)]
         result += [{**about(0, 0, process), "ph": "M", "name": "process_sort_index", "args": {"sort_index": process}}]
-        result += [named("thread_name", number, name, process) for name, number in threads.items()]
-        result += [named("thread_name", len(threads) + 1, "network", process)]
+        result += [metadata_event("thread_name", number, name, process) for name, number in threads.items()]
+        result += [metadata_event("thread_name", len(threads) + 1, "network", process)]
         for span in spans:
             thread = threads.get(span.machine, len(threads) + 1) if span.what != SENT else len(threads) + 1
             at = about(thread, span.begin, process)
@@ -240,7 +249,7 @@ def trace_of(traced: Traced, recorder: Recorder) -> str:
     return trace_text(result)
 
 
-def _name(span: Span, recorder: Recorder) -> str:
+def _name(span: Activity, recorder: Recorder) -> str:
     if span.what == STEP:
         trainer = next((n for n, machine in enumerate(recorder.trainers) if machine == span.machine), 0)
         return recorder.step_name(trainer, span.step)
@@ -266,10 +275,10 @@ class _Arrows:
                 self._sent.setdefault((event.target, event.tick), []).append(number)
                 self._taken.setdefault((end.target, end.tick), []).append(number)
 
-    def from_(self, span: Span) -> list[int]:
+    def from_(self, span: Activity) -> list[int]:
         """The arrows that begin at a sending."""
         return self._sent.get((span.machine, span.begin), [])
 
-    def to(self, span: Span) -> list[int]:
+    def to(self, span: Activity) -> list[int]:
         """The arrows that end in a turn."""
         return self._taken.get((span.machine, span.begin), [])

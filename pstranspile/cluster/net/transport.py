@@ -37,10 +37,10 @@ from pstranspile.cluster.net.loop import (
     FRAME,
     READ,
     STRANGER_BYTES,
+    ByteReader,
     Channel,
     Event,
     Loop,
-    Reading,
     keep_alive,
     tune,
 )
@@ -187,7 +187,7 @@ def _listening(family: int, kind: int, number: int, target: Any, *, shared: bool
     return sock
 
 
-class Frames(Reading):
+class Frames(ByteReader):
     """A connection for frames; `known` is set once the other side has been admitted."""
 
     def __init__(self, events: Loop, address: str, known: bool, channel: Channel | None = None):
@@ -236,7 +236,7 @@ class Frames(Reading):
         channel = self.channel
         if channel is not None and channel.open:
             reason = f"more than {MOST_UNREAD} pieces of frames were not read"
-            channel.tell(reason)
+            channel.report_end(reason)
             channel.abandon()
             self._events.put(Event(CLOSED, self, reason=reason))
 
@@ -249,7 +249,7 @@ class Frames(Reading):
         """The buffer that the next received bytes are written to."""
         return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._at :]
 
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         """Takes `size` bytes that were written to `room()`; returns whether a frame is complete."""
         if self._broken:
             return True
@@ -284,7 +284,7 @@ class Frames(Reading):
             self._events.put(Event(CALL, None, action=lambda: told(size - HEADER_SIZE)))
             return
         try:
-            self._data = bytearray(size) if size <= _TOUCHED else _untouched(size)
+            self._data = bytearray(size) if size <= _TOUCHED else _lazy_buffer(size)
         except MemoryError:
             self._break(f"there is no memory for a frame of {size} bytes")
             return
@@ -297,18 +297,18 @@ class Frames(Reading):
             self.channel.refuse(reason)
         self._events.put(Event(CLOSED, self, reason=reason))
 
-    def ended(self, reason: str) -> None:
+    def connection_ended(self, reason: str) -> None:
         """Called when the connection is over."""
         self._events.put(Event(CLOSED, self, reason=reason))
 
 
-def _untouched(size: int) -> memoryview:
+def _lazy_buffer(size: int) -> memoryview:
     """A buffer for a frame, which uses memory only as far as the frame has come. Raises MemoryError."""
     room: Any = np.empty(size, "uint8")
     return room.data
 
 
-class _Newcomer(Reading):
+class _Newcomer(ByteReader):
     """A new connection to a port, whose first bytes have not come yet."""
 
     def __init__(self, listener: Listener, sock: Any, host: str, address: str):
@@ -316,7 +316,7 @@ class _Newcomer(Reading):
         self._first = bytearray(len(MAGIC))
         self._at = 0
         self.host = host
-        self.stranger: Reading = self
+        self.stranger: ByteReader = self
         self.since = listener.events.now()
         told = "the connection with {} is closed: {}"
         self.channel = Channel(
@@ -334,20 +334,20 @@ class _Newcomer(Reading):
             return 0
         shown = 2 if self.channel.guarded and self.channel.began else 0
         lent = isinstance(self.stranger, Http2) and self.stranger.lent > 0
-        return 1 + (self.stranger is not self or self.channel.heard) + shown + lent
+        return 1 + (self.stranger is not self or self.channel.handshake_begun) + shown + lent
 
     def room(self) -> memoryview:
         """The buffer that the rest of the connection's first bytes is written to."""
         return memoryview(self._first)[self._at :]
 
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         """Takes `size` of the first bytes, which decide the protocol. Raises WireError if no protocol begins with
         them.
         """
         self._at += size
         if self._at < len(self._first):
             return False
-        reading: Reading
+        reading: ByteReader
         first = bytes(self._first)
         listener = self._listener
         if first == MAGIC and not listener.others:
@@ -363,10 +363,10 @@ class _Newcomer(Reading):
         self.stranger = reading
         self.channel.hand_to(reading)
         reading.room()[: len(MAGIC)] = self._first
-        reading.came(len(MAGIC))
+        reading.receive(len(MAGIC))
         return False
 
-    def ended(self, reason: str) -> None:
+    def connection_ended(self, reason: str) -> None:
         """Called when the connection is over before its first bytes have come."""
 
 
@@ -389,7 +389,7 @@ class Listener:
         context: Callable[[], SSLContext] | None = None,
         service: CallService | None = None,
         tell: Callable[[str], object] = lambda line: None,
-        others: Mapping[bytes, Callable[[Channel], Reading]] = MappingProxyType({}),
+        others: Mapping[bytes, Callable[[Channel], ByteReader]] = MappingProxyType({}),
         shared: bool = True,
     ):
         self.others = others
@@ -400,12 +400,12 @@ class Listener:
         self._newcomers: list[_Newcomer] = []
         self._callers: list[Http2] = []
         """The connections of known gRPC clients."""
-        self._sock = self._opened(address, shared)
+        self._sock = self._open_socket(address, shared)
         self._sock.setblocking(False)
         events.watch(self._sock, self, READ)
 
     @staticmethod
-    def _opened(address: str, shared: bool) -> socket.socket:
+    def _open_socket(address: str, shared: bool) -> socket.socket:
         """A socket that listens at the first of the addresses of a host that this system has. Raises OSError."""
         places = _places_of(*place_of(address), socket.AI_PASSIVE)
         for place in places:
@@ -436,22 +436,22 @@ class Listener:
                 sock, place = self._sock.accept()
             except OSError as problem:
                 if problem.errno in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
-                    self._rest(problem)
+                    self._handle_descriptor_shortage(problem)
                 return
             tune(sock)
             keep_alive(sock)
             self._keep_few()
             one = _Newcomer(self, sock, _one_host(place), _shown_place(place))
             self._newcomers.append(one)
-            self.events.again(one.channel)
+            self.events.schedule_again(one.channel)
 
-    def _rest(self, problem: OSError) -> None:
+    def _handle_descriptor_shortage(self, problem: OSError) -> None:
         """Handles a lack of descriptors: one connection that has not been admitted is closed, and others wait for the
         next look.
         """
         told = f"nobody can connect: {problem.strerror}; `ulimit -n` says how many files a process may have open"
         self.tell(told)
-        self.events.rest(self._sock)
+        self.events.pause_watching(self._sock)
         self._keep_few(0)
 
     def _keep_few(self, most: int = MOST_STRANGERS) -> None:
@@ -469,7 +469,7 @@ class Listener:
         gone = min(self._newcomers, key=lambda one: (-hosts[one.host], one.progress))
         self._newcomers.remove(gone)
         if not gone.channel.closed:
-            gone.channel.tell("it was not let in before many others came")
+            gone.channel.report_end("it was not let in before many others came")
         gone.channel.abandon()
 
     def _know_callers(self) -> None:
@@ -516,8 +516,8 @@ class Listener:
         callers = [one for one in self._callers if not one.closed]
         for one in callers:
             one.look()
-        if sum(one.held for one in callers) > MOST_BODIES:
-            most = max(callers, key=lambda one: one.held)
+        if sum(one.incomplete_bytes for one in callers) > MOST_BODIES:
+            most = max(callers, key=lambda one: one.incomplete_bytes)
             most.leave(f"unfinished calls of all connections bring more than {MOST_BODIES} bytes, and its own the most")
         unread = sum(one.unread for one in callers)
         if unread > MOST_ANSWERS and unread > MOST_ANSWERS + self.service.callers * self.service.more_unread():
@@ -534,7 +534,7 @@ class Listener:
         self._sock.close()
 
 
-class _Called(Reading):
+class _Called(ByteReader):
     """The first bytes from a called process, which decide the protocol."""
 
     def __init__(self, frames: Frames, events: Loop):
@@ -547,7 +547,7 @@ class _Called(Reading):
         """The buffer that the rest of the connection's first bytes is written to."""
         return memoryview(self._first)[self._at :]
 
-    def came(self, size: int) -> bool:
+    def receive(self, size: int) -> bool:
         """Takes `size` of the first bytes."""
         self._at += size
         if self._at < len(self._first):
@@ -557,17 +557,17 @@ class _Called(Reading):
         if bytes(self._first) != MAGIC:
             channel.close()
             if self._first.startswith(ALERT):
-                self.frames.ended("it talks with TLS, and this side without TLS")
+                self.frames.connection_ended("it talks with TLS, and this side without TLS")
             else:
                 self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
             return True
         channel.hand_to(self.frames)
         self.frames.room()[: len(MAGIC)] = self._first
-        return self.frames.came(len(MAGIC))
+        return self.frames.receive(len(MAGIC))
 
-    def ended(self, reason: str) -> None:
+    def connection_ended(self, reason: str) -> None:
         """Called when the connection is over, or could not be opened."""
-        self.frames.ended(reason)
+        self.frames.connection_ended(reason)
 
 
 class Dialer:
@@ -594,12 +594,12 @@ class Dialer:
             self._tries += 1
             sock = socket.socket(family, kind, number)
         except OSError as problem:
-            frames.ended(str(problem))
+            frames.connection_ended(str(problem))
             return frames
         tune(sock)
         if (failed := sock.connect_ex(target)) not in (0, EINPROGRESS):
             sock.close()
-            frames.ended(strerror(failed))
+            frames.connection_ended(strerror(failed))
             return frames
         called = _Called(frames, self._events)
         within = CONNECTING if len(places) > 1 else None

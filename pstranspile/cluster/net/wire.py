@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from pstranspile.cluster.machines.message import KINDS, Message
-from pstranspile.cluster.machines.rings import Key, Part, Piece, Statement, Total
+from pstranspile.cluster.machines.rings import Key, Piece, RingContribution, Statement, Total
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.kernels.numeric import all_ids
 from pstranspile.runtime.values import LoDTensor, SelectedRows
@@ -151,7 +151,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     np.ndarray: lambda value: value.nbytes,
     LoDTensor: lambda value: bytes_of(value.data),
     SelectedRows: lambda value: value.value.nbytes + value.rows.nbytes,
-    Part: lambda value: bytes_of(value.value),
+    RingContribution: lambda value: bytes_of(value.value),
     Piece: lambda value: bytes_of(value.part.value),
     Total: lambda value: bytes_of(value.value),
     Statement: lambda value: sum(bytes_of(total.value) for total in value.kept),
@@ -182,7 +182,7 @@ def _write_rows(writer: Writer, value: SelectedRows) -> None:
     writer.array(value.value)
 
 
-def _write_part(writer: Writer, part: Part) -> None:
+def _write_part(writer: Writer, part: RingContribution) -> None:
     writer.add(bytes([_PART, part.averages]) + _I64.pack(part.root))
     writer.text(part.kind)
     writer.text(part.form)
@@ -226,14 +226,14 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
     np.ndarray: _write_array,
     LoDTensor: _write_lod,
     SelectedRows: _write_rows,
-    Part: _write_part,
+    RingContribution: _write_part,
     Piece: _write_piece,
     Total: _write_total,
     Statement: _write_statement,
 }
 
 
-class Reader:
+class FrameReader:
     """Reads a frame's pieces one after the other; every length is checked before it is used.
 
     Values don't nest, and what takes more memory than its bytes in the frame is counted: a frame takes at most a few
@@ -332,7 +332,7 @@ class Reader:
         """Reads the value of a part or a sum of a collective operation. Raises WireError."""
         return self._read(_OF_SUMS)
 
-    def _read(self, readers: Mapping[int, Callable[[Reader], Any]]) -> Any:
+    def _read(self, readers: Mapping[int, Callable[[FrameReader], Any]]) -> Any:
         start = self.at
         read = readers.get(self.data[start]) if start < self.size else None
         if read is None:
@@ -341,7 +341,7 @@ class Reader:
         return read(self)
 
 
-def _read_lod(reader: Reader) -> LoDTensor:
+def _read_lod(reader: FrameReader) -> LoDTensor:
     levels = [reader.array() for _ in range(reader.byte())]
     data = reader.array()
     reader.count_offsets(sum(level.size for level in levels))
@@ -354,7 +354,7 @@ def _read_lod(reader: Reader) -> LoDTensor:
     return LoDTensor(data, [level.tolist() for level in levels])
 
 
-def _read_rows(reader: Reader) -> SelectedRows:
+def _read_rows(reader: FrameReader) -> SelectedRows:
     height = reader.unpack(_I64)[0]
     rows, value = reader.array(), reader.array()
     if rows.ndim != 1 or rows.dtype != np.int64 or not value.ndim or len(value) < len(rows) or height < 0:
@@ -366,18 +366,18 @@ def _read_rows(reader: Reader) -> SelectedRows:
     return SelectedRows(rows, value, height)
 
 
-def _read_part(reader: Reader) -> Part:
+def _read_part(reader: FrameReader) -> RingContribution:
     averages = reader.byte()
     (root,) = reader.unpack(_I64)
-    return Part(reader.text(), root, bool(averages), reader.text(), reader.numbers())
+    return RingContribution(reader.text(), root, bool(averages), reader.text(), reader.numbers())
 
 
-def _read_segment(reader: Reader) -> tuple[int, Key, Key]:
+def _read_segment(reader: FrameReader) -> tuple[int, Key, Key]:
     segment, step, place, other_step, other_place = reader.unpack(_SEGMENT)
     return segment, (step, place), (other_step, other_place)
 
 
-def _read_piece(reader: Reader) -> Piece:
+def _read_piece(reader: FrameReader) -> Piece:
     segment, key, had = _read_segment(reader)
     variable = reader.text()
     if reader.byte() != _PART:
@@ -385,13 +385,13 @@ def _read_piece(reader: Reader) -> Piece:
     return Piece(segment, key, variable, had, _read_part(reader))
 
 
-def _read_total(reader: Reader) -> Total:
+def _read_total(reader: FrameReader) -> Total:
     segment, key, floor = _read_segment(reader)
     variable = reader.text()
     return Total(segment, key, variable, floor, reader.trainers(), reader.numbers())
 
 
-def _read_statement(reader: Reader) -> Statement:
+def _read_statement(reader: FrameReader) -> Statement:
     segment, had, (_, count) = _read_segment(reader)
     reader.count_sums(count)
     kept: list[Total] = []
@@ -402,19 +402,19 @@ def _read_statement(reader: Reader) -> Statement:
     return Statement(segment, had, tuple(kept))
 
 
-_OF_SUMS: dict[int, Callable[[Reader], Any]] = {
+_OF_SUMS: dict[int, Callable[[FrameReader], Any]] = {
     _NOTHING: lambda reader: None,
-    _ARRAY: Reader.array,
+    _ARRAY: FrameReader.array,
     _ROWS: _read_rows,
 }
 
-_READERS: dict[int, Callable[[Reader], Any]] = {
+_READERS: dict[int, Callable[[FrameReader], Any]] = {
     **_OF_SUMS,
     _FALSE: lambda reader: False,
     _TRUE: lambda reader: True,
     _INTEGER: lambda reader: cast("int", reader.unpack(_I64)[0]),
     _REAL: lambda reader: cast("float", reader.unpack(_F64)[0]),
-    _TEXT: Reader.text,
+    _TEXT: FrameReader.text,
     _LOD: _read_lod,
     _PART: _read_part,
     _PIECE: _read_piece,
@@ -585,7 +585,7 @@ def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> b
 
 def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
     """The messages of a frame. Raises WireError if one is not well-formed; then no message is taken."""
-    reader = Reader(data, HEADER_SIZE)
+    reader = FrameReader(data, HEADER_SIZE)
     (count,) = reader.unpack(_U32)
     if count > MOST_MESSAGES:
         raise WireError(f"{count} messages are announced in a frame, which has {MOST_MESSAGES} at most")

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import Layout, Placed, layout_of
-from pstranspile.cluster.checkpoint.layout import Part as Held
+from pstranspile.cluster.checkpoint.layout import VariablePart as Held
 from pstranspile.cluster.checkpoint.manifest import Settings
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.net.checkpoints import Checkpoints
-from pstranspile.cluster.net.parts import Part, part_file, read_part, write_part
+from pstranspile.cluster.net.parts import MachineState, part_file, read_part, write_part
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.runtime.kernels.kernel import Value
@@ -55,7 +55,7 @@ class Kept(NamedTuple):
             yield at, prod(self.shape)
 
 
-def kept(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
+def kept_elements(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
     """The parts of its new values that each machine has, by name, if machines with the layout `before` change to
     `after`.
 
@@ -97,7 +97,7 @@ def _array(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) else None
 
 
-def sent(part: Part, has: Mapping[str, Kept]) -> tuple[Part, dict[str, Kept]]:
+def part_to_send(part: MachineState, has: Mapping[str, Kept]) -> tuple[MachineState, dict[str, Kept]]:
     """The part to send to a machine that has some elements of it, and the values that the machine assembles itself: of
     these, only the missing elements are sent, one after another.
     """
@@ -112,7 +112,7 @@ def sent(part: Part, has: Mapping[str, Kept]) -> tuple[Part, dict[str, Kept]]:
     return part._replace(values=values), result
 
 
-def together(part: Part, has: Mapping[str, Kept], left: Mapping[str, Value]) -> Part:
+def assemble_part(part: MachineState, has: Mapping[str, Kept], left: Mapping[str, Value]) -> MachineState:
     """A machine's part, assembled from the elements that it was sent and the values left on its host.
 
     Raises LookupError if one of these values is missing.
@@ -194,7 +194,7 @@ class Cuts:
         self._move(job, files)
         return {role: Path(file).read_bytes() for role, file in files.items()}, feeds
 
-    def told(self, steps: int, mode: str, *, rows: bool) -> list[Diagnostic]:
+    def resume_findings(self, steps: int, mode: str, *, rows: bool) -> list[Diagnostic]:
         """Findings to report, once, about a job that continues from a checkpoint. Raises DiagnosticError if it has done
         more steps already.
         """
@@ -202,7 +202,7 @@ class Cuts:
             return []
         self._told = True
         self._origin.require_steps(steps)
-        return self._origin.told(steps, mode, rows=rows)
+        return self._origin.resume_findings(steps, mode, rows=rows)
 
     def _move(self, job: Compiled, files: Mapping[str, Path]) -> None:
         """Removes from the parts in files the elements that the machines' hosts have."""
@@ -210,13 +210,13 @@ class Cuts:
             return
         servers = [file for role, file in files.items() if role.startswith("pserver")]
         before = sum(file.stat().st_size for file in servers)
-        for role, has in kept(self._left, layout_of(job)).items():
-            part, self.keeps[role] = sent(read_part(files[role], role), has)
+        for role, has in kept_elements(self._left, layout_of(job)).items():
+            part, self.keeps[role] = part_to_send(read_part(files[role], role), has)
             write_part(files[role], role, part)
         self.moved = sum(file.stat().st_size for file in servers), before
         self._left = None
 
-    def saved(self, seed: int | None, role: str, step: int, part: bytes, results: list[Any]) -> None:
+    def add_saved_part(self, seed: int | None, role: str, step: int, part: bytes, results: list[Any]) -> None:
         """Takes a machine's part of a step; the last part completes a cut. Raises DiagnosticError."""
         assert self._kept is not None
         part_file(self.work, role, step).write_bytes(part)
@@ -244,7 +244,7 @@ class Cuts:
             if held is not None:
                 held.close()
 
-    def fetched(self, role: str, results: list[Any]) -> list[Any]:
+    def all_results(self, role: str, results: list[Any]) -> list[Any]:
         """All results of a trainer so far; `results` are those since it last began."""
         history = self.history.setdefault(role, {})
         history.update((result.step, result) for result in results)

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from pstranspile.cluster.data.columns import Chunk, map_columns
-from pstranspile.cluster.data.files import Reader, Unit, Wanted
+from pstranspile.cluster.data.files import FileReader, ReadRequest, Unit
 from pstranspile.cluster.data.source import BadRows, Data
 from pstranspile.cluster.data.tables import chunk_of
 
@@ -36,7 +36,7 @@ class DatasetRows(Data):
         count: Any = ray.remote(num_cpus=0)(_rows_and_names)
         self._shapes: list[tuple[int, list[str]]] = ray.get([count.remote(block) for block in self._blocks])
 
-    def readers(self, wanted: Wanted) -> dict[str, Reader]:
+    def readers(self, wanted: ReadRequest) -> dict[str, FileReader]:
         """The readers of the blocks, by name. Raises DiagnosticError."""
         return {_NAME: _BlockReader(self._blocks, self._shapes, wanted)}
 
@@ -52,7 +52,7 @@ def _rows_and_names(block: Any) -> tuple[int, list[str]]:
 class _BlockReader:
     """Reads the blocks of a dataset from Ray's object store."""
 
-    def __init__(self, blocks: Sequence[Any], shapes: Sequence[tuple[int, list[str]]], wanted: Wanted):
+    def __init__(self, blocks: Sequence[Any], shapes: Sequence[tuple[int, list[str]]], wanted: ReadRequest):
         self._blocks, self._shapes = blocks, shapes
         names = shapes[0][1] if shapes else ()
         self._mapped = map_columns(

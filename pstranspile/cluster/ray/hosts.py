@@ -25,13 +25,13 @@ from pstranspile.cluster.machines.snapshots import read_snapshot
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.job import load_job_folder
 from pstranspile.cluster.net.parts import part_file, read_part, write_part
-from pstranspile.cluster.net.process import Place, is_server, play
+from pstranspile.cluster.net.process import ProcessPlace, is_server, play
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
-from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.cluster.net.terms import PeerRefused, Terms
 from pstranspile.cluster.net.tls import read_credentials
-from pstranspile.cluster.ray.cuts import Kept, together
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, counted, error, lasting
+from pstranspile.cluster.ray.cuts import Kept, assemble_part
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, lasting, quantity
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.files.outputs import work_folder
 from pstranspile.runtime.large.table import rows_on_disk
@@ -39,7 +39,7 @@ from pstranspile.runtime.large.table import rows_on_disk
 # The actor that hosts one machine of a job: it runs the machine, reports on it, and returns the machine's results.
 
 
-class Part(NamedTuple):
+class HostTask(NamedTuple):
     """The task of a host, beside the programs, the data and the initial values.
 
     `begin` is the machine's part of a checkpoint, empty for none, without the values in `keeps`, which the host still
@@ -158,21 +158,21 @@ class Host:
         if self._ports is not None:
             self._ports.close()
 
-    def play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
+    def play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
         """Runs a machine to its end, and returns what it leaves."""
         try:
             with self._at_play:
                 return Left(self._play(part, programs, feeds, init))
         except DiagnosticError as problem:
             return Left(problems=tuple(problem.diagnostics), node=f"the node {self._node()}")
-        except Refused as problem:
+        except PeerRefused as problem:
             return Left(refused=f"{part.role}: {problem}")
         except Exception:
             if not self._report.ended:
                 raise
             return Left(refused=f"{part.role}: its host was ended")
 
-    def _play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
+    def _play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
         """Runs a machine to its end, and returns the content of its file. Raises DiagnosticError, Refused."""
         folder = Path(tempfile.mkdtemp(dir=self._work))
         for name, data in programs.items():
@@ -199,7 +199,7 @@ class Host:
                 cluster.source.tell_of_rows(
                     lambda row: self._report(left_out=row), lambda row: self._report(not_finite=row)
                 )
-            place = Place(
+            place = ProcessPlace(
                 part.addresses,
                 patience=part.patience,
                 credentials=credentials,
@@ -212,26 +212,26 @@ class Host:
             result = str(folder / "result")
             where = f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}"
             print(where, file=sys.stderr, flush=True)  # Ray prints it in the launching process
-            play(cluster, part.role, terms, place, part.steps, self._report, result, self._stepped)
+            play(cluster, part.role, terms, place, part.steps, self._report, result, self._record_step)
         self._forget_port()
         self._left = Path(result)
         return self._left.read_bytes()
 
-    def _complete(self, part: Part, file: Path) -> None:
+    def _complete(self, part: HostTask, file: Path) -> None:
         """Adds to the part in a file the values that the last machine on this host has left. Raises DiagnosticError,
         Refused.
         """
         if not part.keeps:
             return
         if self._left is None:
-            raise Refused("its host has no longer what the machine left")
+            raise PeerRefused("its host has no longer what the machine left")
         left = read_snapshot(self._left, part.role).values
         try:
-            write_part(file, part.role, together(read_part(file, part.role), part.keeps, left))
+            write_part(file, part.role, assemble_part(read_part(file, part.role), part.keeps, left))
         except LookupError as problem:
-            raise Refused(f"the machine has left no {problem}") from None
+            raise PeerRefused(f"the machine has left no {problem}") from None
 
-    def _stepped(self, trainer: Trainer) -> None:
+    def _record_step(self, trainer: Trainer) -> None:
         """Records a step of the trainer."""
         with self._lock:
             self._done = trainer.step
@@ -239,7 +239,7 @@ class Host:
             if self._until is not None:
                 trainer.limit_to(min(trainer.limit, self._until))
 
-    def done(self) -> int:
+    def completed_steps(self) -> int:
         """The number of steps that the trainer has done."""
         with self._lock:
             return self._done
@@ -353,7 +353,7 @@ class Hosts:
         for role in [known for known in self.actors if known not in roles]:
             _end([self.actors.pop(role)])
         new = [role for role in roles if role not in self.actors]
-        arrived = self._arrived()[: len(new)]
+        arrived = self._ready_spares()[: len(new)]
         self._spares = [spare for spare in self._spares if spare not in arrived]
         self.actors.update((role, spare.actor) for role, spare in zip(new, arrived, strict=False))
         new = [role for role in new if role not in self.actors]
@@ -390,19 +390,19 @@ class Hosts:
         free = ray.available_resources().get("CPU", 0.0)
         ask = f"with {self.cpus:g} CPUs each; {free:g} of the cluster's {sum(_nodes().values()):g} are free"
         return (
-            f"{waiting} of {counted(asked, 'machine')} wait for a place, {ask}; --patience is {lasting(self.patience)}"
+            f"{waiting} of {quantity(asked, 'machine')} wait for a place, {ask}; --patience is {lasting(self.patience)}"
         )
 
     def spare(self, count: int) -> int:
         """Requests spare actors from Ray up to `count`; returns how many of them are ready."""
-        arrived = self._arrived()
+        arrived = self._ready_spares()
         keep = [*arrived, *(spare for spare in self._spares if spare not in arrived)]
         self._drop(keep[count:])
         while len(self._spares) < count and not self._unfit:
             self._spares.append(_Asked(self._anywhere(), "a spare machine"))
         return min(len(arrived), count)
 
-    def _arrived(self) -> list[_Asked]:
+    def _ready_spares(self) -> list[_Asked]:
         """The spare actors that are ready."""
         try:
             waiting = _waiting(self._spares)
@@ -555,13 +555,13 @@ def silent(role: str, seconds: float) -> Lost:
     return Lost(f"{role} has not answered for {lasting(seconds)}")
 
 
-def answered(role: str, actor: Any, ref: Any, patience: float) -> Any:
+def wait_for_result(role: str, actor: Any, ref: Any, patience: float) -> Any:
     """The result of a call that may take long, as `got` gives it.
 
     Raises Lost, too, if the host answers no call for `patience` seconds.
     """
     while not ray.wait([ref], timeout=patience)[0]:
-        if not ray.wait([ref, actor.done.remote()], timeout=patience)[0]:
+        if not ray.wait([ref, actor.completed_steps.remote()], timeout=patience)[0]:
             raise silent(role, patience)
     return got(role, ref)
 

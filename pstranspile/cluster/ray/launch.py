@@ -106,7 +106,7 @@ def launch(
         cuts = Cuts(origin, target, every, Path(folder), settings, at_end=checkpoint is not None)
         at_end.callback(cuts.close)
         machines = job.plan.trainers + len(job.plan.pservers)
-        at_end.enter_context(_connected(address, ceil((cpus or 1.0) * machines)))
+        at_end.enter_context(_ray_connection(address, ceil((cpus or 1.0) * machines)))
         chosen = Settings(
             steps,
             names_of(fetch, "launch"),
@@ -130,7 +130,7 @@ def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tu
     """Raises ValueError for invalid ranges of numbers, DiagnosticError if the job can't have other numbers of
     machines.
     """
-    from pstranspile.cluster.ray.session import resized
+    from pstranspile.cluster.ray.session import resized_job
 
     for name, given in (("trainers", trainers), ("servers", servers)):
         if given is not None and not 1 <= given[0] <= given[1]:
@@ -138,11 +138,11 @@ def _require_ranges(job: Compiled, trainers: tuple[int, int] | None, servers: tu
     if servers is not None and trainers is None:
         raise ValueError("servers grow and shrink with trainers, which have no range")
     if trainers is not None:
-        resized(job, trainers[1], servers[1] if servers is not None else len(job.plan.pservers))
+        resized_job(job, trainers[1], servers[1] if servers is not None else len(job.plan.pservers))
 
 
 @contextmanager
-def _connected(address: str | None, needed: int) -> Generator[None]:
+def _ray_connection(address: str | None, needed: int) -> Generator[None]:
     """A context in which this process is connected to a cluster; a connection that existed before is kept.
 
     A cluster that is started here has the CPUs that are needed. Raises DiagnosticError.
@@ -187,12 +187,12 @@ def _ended_by_signals(handlers: Mapping[int, _Handler]) -> Generator[None]:
     """
     told: list[int] = []
 
-    def tell(number: int, _frame: object) -> None:
+    def raise_interrupt(number: int, _frame: object) -> None:
         told.append(number)
         raise KeyboardInterrupt
 
     for number in handlers:
-        signal.signal(number, tell)
+        signal.signal(number, raise_interrupt)
     try:
         yield
     except KeyboardInterrupt:

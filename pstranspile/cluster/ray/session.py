@@ -26,18 +26,18 @@ from pstranspile.cluster.ray.hosts import (
     LEAST_SILENCE,
     HeadGone,
     Hosts,
+    HostTask,
     Late,
     Left,
     LeftAlone,
     Lost,
     NotPlaced,
-    Part,
-    answered,
     first_line,
     got,
     reason_of,
     require_head,
     silent,
+    wait_for_result,
 )
 from pstranspile.compiler.compile import Compiled, compile, prepare
 from pstranspile.compiler.job import Job
@@ -55,7 +55,7 @@ def programs_of(job: Compiled) -> dict[str, bytes]:
     return {**files, "plan.json": json_text(plan).encode("utf-8")}
 
 
-def resized(job: Compiled, trainers: int, servers: int) -> Job:
+def resized_job(job: Compiled, trainers: int, servers: int) -> Job:
     """The job with other numbers of machines. Raises DiagnosticError if the job names each trainer's endpoint, or its
     plan is not the job's own.
     """
@@ -132,10 +132,10 @@ class Settings(NamedTuple):
 class SessionListener:
     """Notified of the course of a job; both methods may be overridden."""
 
-    def started(self, roles: Sequence[str]) -> None:
+    def machines_started(self, roles: Sequence[str]) -> None:
         """Called when the machines with these roles are started, perhaps not for the first time."""
 
-    def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+    def machine_reported(self, role: str, fields: Mapping[str, Any]) -> None:
         """Called with the report of a machine: the `step` that it has done, the `values` that it has fetched, or its
         `state`.
         """
@@ -182,7 +182,7 @@ class Session:
         """
         plan = self.job.plan
         wanted = trainers or plan.trainers, servers or len(plan.pservers)
-        resized(self.job, *wanted)
+        resized_job(self.job, *wanted)
         self._wanted = wanted
 
     def run(self) -> Simulated:
@@ -198,11 +198,11 @@ class Session:
                     self._shrink(problem)
                     continue
                 if self._until is None:
-                    return self._ended(files)
+                    return self._finish_session(files)
                 self._change(files)
         except HeadGone as problem:
             self.hosts.forget()
-            raise self._ended_by(_lost(str(problem))) from None
+            raise self._ended_by(_lost_errors(str(problem))) from None
         except DiagnosticError as problem:
             raise self._ended_by(problem.diagnostics) from None
         except Exception as problem:
@@ -210,7 +210,7 @@ class Session:
                 raise
             self.hosts.forget()
             message = f"Ray's client has lost the cluster: {first_line(problem)}"
-            raise self._ended_by(_lost(message)) from None
+            raise self._ended_by(_lost_errors(message)) from None
         finally:
             self.hosts.close()
 
@@ -221,7 +221,7 @@ class Session:
         Lost.
         """
         programs = programs_of(self.job)
-        folder = _loaded(programs)
+        folder = _load_programs(programs)
         self.seed = folder.cluster(seed=self.seed).seed
         begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
         if self.cuts.keeps:
@@ -232,10 +232,10 @@ class Session:
         cluster.require_sound()
         cluster.feed(feeds)
         self.steps = self.settings.steps or cluster.steps or 1
-        for finding in self.cuts.told(self.steps, self.job.plan.mode, rows=isinstance(feeds, RowSource)):
+        for finding in self.cuts.resume_findings(self.steps, self.job.plan.mode, rows=isinstance(feeds, RowSource)):
             print(render([finding]), file=sys.stderr)
         for listener in self._listeners:
-            listener.started(list(folder.roles))
+            listener.machines_started(list(folder.roles))
         shared = [ray.put(value) for value in (programs, feeds, self.init)]
         playing: dict[Any, str] = {}
         for role in addresses:
@@ -243,9 +243,9 @@ class Session:
             playing[self.hosts.actors[role].play.remote(part, *shared)] = role
         return self._listen(playing)
 
-    def _part(self, role: str, addresses: Mapping[str, str], begin: bytes) -> Part:
+    def _part(self, role: str, addresses: Mapping[str, str], begin: bytes) -> HostTask:
         settings = self.settings
-        return Part(
+        return HostTask(
             role,
             addresses,
             tuple(settings.fetch),
@@ -277,7 +277,7 @@ class Session:
                     role, _ = reports.pop(ref)
                     new = got(role, ref)
                     for fields in new:
-                        self._reported(role, fields)
+                        self._handle_report(role, fields)
                     if new or role not in files:
                         asked = self.hosts.actors[role].reports.remote(0.0 if role in files else POLL)
                         reports[asked] = role, monotonic()
@@ -286,7 +286,7 @@ class Session:
                 self._make_room(files)
         except RayError as problem:
             message = f"the cluster is gone: {first_line(problem)}"
-            raise DiagnosticError(_lost(message, reason_of(problem))) from None
+            raise DiagnosticError(_lost_errors(message, reason_of(problem))) from None
         return files
 
     def _ended_by(self, problems: Sequence[Diagnostic]) -> DiagnosticError:
@@ -299,7 +299,7 @@ class Session:
         note = Note(f"--resume {shell_word(str(source))} goes on from the last checkpoint")
         return DiagnosticError([*problems[:-1], last._replace(notes=(*last.notes, note))])
 
-    def _reported(self, role: str, fields: Mapping[str, Any]) -> None:
+    def _handle_report(self, role: str, fields: Mapping[str, Any]) -> None:
         """Handles the report of a machine."""
         if "step" in fields:
             if not self._at:
@@ -312,26 +312,26 @@ class Session:
         if "not_finite" in fields and isinstance(self.feeds, Data):
             self.feeds.holds_odd(NotFinite(*fields["not_finite"]))
         if "left_of_batch" in fields and isinstance(self.feeds, LoaderRows):
-            self.feeds.left(fields["left_of_batch"])
+            self.feeds.record_unfed_value(fields["left_of_batch"])
         if "odd_batch" in fields and isinstance(self.feeds, LoaderRows):
             self.feeds.holds_odd(OddBatch(*fields["odd_batch"]))
         for listener in self._listeners:
-            listener.reported(role, fields)
+            listener.machine_reported(role, fields)
 
     def _take_part(self, role: str, step: int) -> None:
         """Fetches a machine's part of a cut from its host."""
         actor = self.hosts.actors[role]
-        results: list[Any] = self._answered(role, actor.results.remote()) if role.startswith("trainer") else []
-        self.cuts.saved(self.seed, role, step, self._answered(role, actor.part.remote(role, step)), results)
+        results: list[Any] = self._call_result(role, actor.results.remote()) if role.startswith("trainer") else []
+        self.cuts.add_saved_part(self.seed, role, step, self._call_result(role, actor.part.remote(role, step)), results)
 
     @property
     def _silence(self) -> float:
         """Seconds after which a host that does not answer is taken for lost."""
         return max(self.settings.patience, LEAST_SILENCE)
 
-    def _answered(self, role: str, ref: Any) -> Any:
+    def _call_result(self, role: str, ref: Any) -> Any:
         """The result of a call to a machine's host. Raises Lost."""
-        return answered(role, self.hosts.actors[role], ref, self._silence)
+        return wait_for_result(role, self.hosts.actors[role], ref, self._silence)
 
     def _require_head(self) -> None:
         """Raises HeadGone if Ray's head is gone, of which machines that train take no notice."""
@@ -357,13 +357,13 @@ class Session:
             return
         if not self._others_are_there(len(trainers)):
             return
-        now = [self._answered(role, self.hosts.actors[role].done.remote()) for role in trainers]
+        now = [self._call_result(role, self.hosts.actors[role].completed_steps.remote()) for role in trainers]
         rate = (max(now) - self._first) / max(monotonic() - self._begun, 1e-3)
         until = max(now) + max(int(rate * self._ahead), 3)
         if until >= self.steps:
             return
         asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
-        held = [self._answered(role, ref) for role, ref in asked.items()]
+        held = [self._call_result(role, ref) for role, ref in asked.items()]
         if not all(held):
             self._ahead *= 2
             raise Late("a trainer went on past the step in which others were to take part")
@@ -400,7 +400,7 @@ class Session:
     def _recompile(self) -> None:
         """Compiles the job for the wanted numbers of machines."""
         assert self._wanted is not None
-        self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
+        self.job, self._wanted = compile(self.job.source, resized_job(self.job, *self._wanted)), None
 
     def _go_back(self, problem: Lost) -> None:
         """Prepares a start from the last cut, in new processes. Raises DiagnosticError if there were too many restarts
@@ -409,7 +409,7 @@ class Session:
         self.failures += not isinstance(problem, Late)
         unreached, self._unreached = self._unreached, isinstance(problem, LeftAlone) and not self._at
         if self.failures > self.settings.restarts or (unreached and self._unreached):
-            raise DiagnosticError(_lost(str(problem), problem.reason))
+            raise DiagnosticError(_lost_errors(str(problem), problem.reason))
         plan = self.job.plan
         if self.settings.trainers is not None:
             fitting = self.settings.fitting(self.hosts.most(), len(plan.pservers))
@@ -443,26 +443,26 @@ class Session:
             path.write_bytes(files[role])
         return {role: str(path) for role, path in paths.items()}
 
-    def _gathered(self, files: Mapping[str, bytes]) -> Simulated:
-        folder = _loaded(programs_of(self.job))
+    def _gather_results(self, files: Mapping[str, bytes]) -> Simulated:
+        folder = _load_programs(programs_of(self.job))
         return gather(folder.cluster(fetch=self.settings.fetch, seed=self.seed), self._paths(files))
 
     def _remember(self, files: Mapping[str, bytes]) -> Simulated:
         """The results of the machines, with everything that the trainers have fetched."""
-        done = self._gathered(files)
+        done = self._gather_results(files)
         for trainer in done.cluster.trainers:
-            trainer.take_results(self.cuts.fetched(trainer.name, trainer.results))
+            trainer.take_results(self.cuts.all_results(trainer.name, trainer.results))
         fetched = tuple(results_of(trainer) for trainer in done.cluster.trainers)
         return done._replace(fetched=fetched, ran="Launched on Ray")
 
-    def _ended(self, files: Mapping[str, bytes]) -> Simulated:
+    def _finish_session(self, files: Mapping[str, bytes]) -> Simulated:
         done = self._remember(files)
         if self.cuts.at_end:
             self.cuts.end(self.seed, self._paths(files), self.steps)
         return done
 
 
-def _lost(message: str, reason: str = "") -> list[Diagnostic]:
+def _lost_errors(message: str, reason: str = "") -> list[Diagnostic]:
     """The error for a job whose machines are lost, with the reason that Ray gives."""
     return [error("ray-lost", message, notes=[Note(f"Ray says: {reason}")] if reason else [])]
 
@@ -477,7 +477,7 @@ def _file_of(role: str, left: Left) -> bytes:
     return left.file
 
 
-def _loaded(programs: Mapping[str, bytes]) -> JobFolder:
+def _load_programs(programs: Mapping[str, bytes]) -> JobFolder:
     with tempfile.TemporaryDirectory(prefix="pstranspile-") as folder:
         for name, data in programs.items():
             Path(folder, name).write_bytes(data)

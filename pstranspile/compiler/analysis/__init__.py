@@ -14,9 +14,9 @@ from pstranspile.compiler.analysis.tables import (
     sparse_parameters,
 )
 from pstranspile.compiler.analysis.updates import Roles, Update, UpdateGroup, find_groups, find_roles, find_updates
-from pstranspile.compiler.analysis.uses import Uses, names_in, uses_of
+from pstranspile.compiler.analysis.uses import ReadersAndWriters, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
-from pstranspile.ir.expect import checked, expect, expect_program
+from pstranspile.ir.expect import check_arguments, expect, expect_program
 from pstranspile.ir.model import Program
 from pstranspile.ir.passes import Steps
 
@@ -30,7 +30,7 @@ class Facts:
     """
 
     program: Program
-    uses: Uses
+    uses: ReadersAndWriters
     roles: Roles
     updates: tuple[Update, ...]
     groups: tuple[UpdateGroup, ...]
@@ -40,7 +40,7 @@ class Facts:
     findings: tuple[Diagnostic, ...] = ()
 
 
-@checked
+@check_arguments
 def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: bool = False) -> Facts:
     """The facts of a training program. Raises DiagnosticError when it can't be distributed.
 
@@ -51,19 +51,19 @@ def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: boo
     expect(steps, Steps, "analyze")
     roles = steps.run("find-roles", find_roles, program.main_block)
     block = program.main_block
-    uses = steps.run("find-uses", uses_of, block, roles.moved, names_in(block, roles.moved))
+    uses = steps.run("find-uses", uses_of, block, roles.moved_by_role, names_in(block, roles.moved_by_role))
     updates, findings = steps.run("find-updates", find_updates, program, roles, uses)
     raise_errors(findings)
     table, problems = None, []
     if not tables_by_rows:
-        table, problems = steps.run("find-lookup-table", find_lookup_table, program, updates, roles.moved)
+        table, problems = steps.run("find-lookup-table", find_lookup_table, program, updates, roles.moved_by_role)
         raise_errors(problems)
     if table is not None:
         updates = tuple(update for update in updates if update.parameter != table.parameter)
     groups, more = steps.run("group-updates", find_groups, program, updates, roles)
     raise_errors(more)
-    moved = roles.moved.union(*(group.after for group in groups))
-    if len(moved) > len(roles.moved):
+    moved = roles.moved_by_role.union(*(group.after for group in groups))
+    if len(moved) > len(roles.moved_by_role):
         uses = uses_of(block, moved, names_in(block, moved))
     sparse = sparse_parameters(program, updates)
     remote = steps.run("find-tables", find_remote_tables, program, sparse, moved, distributed=tables_by_rows)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from pstranspile.compiler.analysis.updates import attribute, find_roles, gradients_finished, is_frozen
-from pstranspile.compiler.analysis.uses import effects_of, mentioned
+from pstranspile.compiler.analysis.uses import effects_of, names_in_slots
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Ints, Longs
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op, first_findings
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Program, Var
@@ -106,11 +106,11 @@ def causes(module: Module) -> tuple[Diagnostic, ...]:
 def _causes(main: Program, startup: Program) -> list[Diagnostic]:
     """The mistakes in one program and in @startup, in order of the text."""
     ops = main.main_block.ops
-    moved = find_roles(main.main_block).moved
+    moved = find_roles(main.main_block).moved_by_role
     updates = [op for index, op in enumerate(ops) if index in moved and _is_optimizer(op)]
     findings = [
         *_mistaken_roles(main, moved),
-        *_undeclared(main, [ops[index] for index in sorted(moved)]),
+        *_undeclared_errors(main, [ops[index] for index in sorted(moved)]),
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
         *_updated_twice(updates),
@@ -138,7 +138,7 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
     initialised = set(chain.from_iterable(effects_of(startup, op).writes for op in startup.main_block.ops))
     given = {name for name in initialised if (var := main.main_block.vars.get(name)) is not None and var.persistable}
     moving = set(map(id, moved))
-    on_trainer = set(mentioned([op.outputs for op in main.main_block.ops if id(op) not in moving]))
+    on_trainer = set(names_in_slots([op.outputs for op in main.main_block.ops if id(op) not in moving]))
     reported: set[str] = set()
     for op in moved:
         for slot, names in op.inputs.items():
@@ -157,7 +157,7 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
         given.update(op.output_names)
 
 
-def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
+def _undeclared_errors(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
     """Errors for variables that ops on servers name without a declaration in block 0, as servers declare the variables
     that they receive.
     """
@@ -270,7 +270,7 @@ def _made_for_frozen(main: Program) -> Iterator[Diagnostic]:
         for index in (indices if is_frozen(main, parameter) else ())
     }
     makers: dict[str, int] = {}
-    for index in sorted(roles.moved):
+    for index in sorted(roles.moved_by_role):
         op = main.main_block.ops[index]
         for slot, names in op.inputs.items() if index not in gone else ():
             for name in (name for name in names if name in makers):

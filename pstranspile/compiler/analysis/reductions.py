@@ -94,7 +94,7 @@ def _never_summed(program: Program) -> Iterator[Diagnostic]:
     ops = program.main_block.ops
     finished = {parameter for op in ops for parameter, _ in finished_gradients(op)}
     for op in ops:
-        for parameter in _updated(program, op):
+        for parameter in _updated_parameters(program, op):
             if parameter not in finished and not is_left_out(program, parameter):
                 message = (
                     f"%{parameter} is updated, but no op with role backward has it in its role variables, so its "
@@ -115,7 +115,7 @@ def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], 
     findings: list[Diagnostic] = []
     place: dict[str, int] = {}
     for index, op in enumerate(ops):
-        for parameter in _updated(program, op):
+        for parameter in _updated_parameters(program, op):
             if is_left_out(program, parameter):
                 findings.append(_left_out(parameter, op))
             else:
@@ -130,7 +130,7 @@ def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], 
     order = {parameter: number for number, parameter in enumerate(place)}
     first = min(place.values(), default=len(ops))
     for index in range(first, len(ops)):
-        for name in _touched(program, ops[index]):
+        for name in _accessed_variables(program, ops[index]):
             if index > place.get(name, index):
                 place[name] = index
     last_first = sorted(place, key=lambda name: (place[name], order[name]), reverse=True)
@@ -139,10 +139,10 @@ def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], 
 
 def first_updated(program: Program) -> str | None:
     """The parameter that the program updates first, None if it updates none."""
-    return next((name for op in program.main_block.ops for name in _updated(program, op)), None)
+    return next((name for op in program.main_block.ops for name in _updated_parameters(program, op)), None)
 
 
-def _updated(program: Program, op: Op) -> Iterator[str]:
+def _updated_parameters(program: Program, op: Op) -> Iterator[str]:
     """The parameters that an op updates, including those updated in its sub-blocks."""
     if "Param" in op.inputs and "Grad" in op.inputs and ("LearningRate" in op.inputs or is_optimizer(op)):
         yield from op.inputs["Param"][:1]
@@ -150,10 +150,10 @@ def _updated(program: Program, op: Op) -> Iterator[str]:
         for index in deep_blocks(program, op):
             for inner in program.blocks[index].ops:
                 if not sub_blocks(inner):
-                    yield from _updated(program, inner)
+                    yield from _updated_parameters(program, inner)
 
 
-def _touched(program: Program, op: Op) -> Iterator[str]:
+def _accessed_variables(program: Program, op: Op) -> Iterator[str]:
     """Variables of block 0 that an op reads or writes."""
     if sub_blocks(op):
         effects = effects_of(program, op)

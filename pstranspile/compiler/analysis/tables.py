@@ -59,7 +59,11 @@ def find_lookup_table(
     lookups = [i for i in lookups if name in ops[i].inputs["W"]]
     update = by_parameter[name]
     table = LookupTable(name, update.gradient, update, tuple(lookups))
-    findings = [*_other_readers(program, table, moved), *_late_ids(program, table), *_joined(program, table, updates)]
+    findings = [
+        *_other_readers(program, table, moved),
+        *_late_ids(program, table),
+        *_joined_update_errors(program, table, updates),
+    ]
     return table, findings
 
 
@@ -99,7 +103,7 @@ def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
     return findings
 
 
-def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> list[Diagnostic]:
+def _joined_update_errors(program: Program, table: LookupTable, updates: Sequence[Update]) -> list[Diagnostic]:
     """Errors for optimize ops of other parameters that need results of the table's optimize ops, which are not run."""
     if len(table.update.ops) == 1:
         return []
@@ -256,7 +260,7 @@ def _why_local(
     return None
 
 
-class _Window(NamedTuple):
+class _LookupRange(NamedTuple):
     """A lookup and its possible positions: after op `after` (-1: from the start), before op `before`."""
 
     lookup: int
@@ -287,14 +291,14 @@ class _Places:
                 if name in self.readers:
                     self.readers[name].append(index)
 
-    def _window(self, lookup: int) -> _Window:
+    def _window(self, lookup: int) -> _LookupRange:
         """The possible positions of a lookup: after its ids are made, and before they are overwritten or its results
         are used.
         """
         ids, result = self.ops[lookup].inputs["Ids"][0], self.ops[lookup].outputs["Out"][0]
         others = [*self.writers[ids], *self.writers[result], *self.readers[result]]
         after = max((i for i in others if i < lookup), default=-1)
-        return _Window(lookup, after, min((i for i in others if i > lookup), default=len(self.ops)))
+        return _LookupRange(lookup, after, min((i for i in others if i > lookup), default=len(self.ops)))
 
     def merge(self, lookups: Sequence[int]) -> tuple[MergedLookup, ...]:
         """Merges one table's lookups into as few as their kinds, paddings and order allow.
@@ -302,23 +306,23 @@ class _Places:
         As in the covering of intervals by points: a lookup joins the group whose first use is the last one before its
         own, if its ids exist by then.
         """
-        alike: dict[tuple[object, ...], list[_Window]] = {}
+        alike: dict[tuple[object, ...], list[_LookupRange]] = {}
         for lookup in lookups:
             op = self.ops[lookup]
             alike.setdefault((op.type, op.attrs.get("padding_idx", -1)), []).append(self._window(lookup))
         merged: list[MergedLookup] = []
         for windows in alike.values():
-            group: list[_Window] = []
+            group: list[_LookupRange] = []
             for window in sorted(windows, key=lambda w: (w.before, w.after)):
                 if group and window.after >= group[0].before:
-                    merged.append(_merged(group))
+                    merged.append(_merge_windows(group))
                     group = []
                 group.append(window)
-            merged.append(_merged(group))
+            merged.append(_merge_windows(group))
         return tuple(sorted(merged))
 
 
-def _merged(group: Sequence[_Window]) -> MergedLookup:
+def _merge_windows(group: Sequence[_LookupRange]) -> MergedLookup:
     return MergedLookup(tuple(sorted(window.lookup for window in group)), max(window.after for window in group))
 
 

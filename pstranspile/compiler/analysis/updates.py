@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.uses import OpGraph, Uses, effects_of, op_graph
+from pstranspile.compiler.analysis.uses import OpGraph, ReadersAndWriters, effects_of, op_graph
 from pstranspile.ir.diagnostics import Diagnostic, at_op, warning
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
 from pstranspile.ir.types import LR_ROLES, OpRole
@@ -32,7 +32,7 @@ class Roles(NamedTuple):
     trainer_clips: tuple[int, ...]
 
     @property
-    def moved(self) -> frozenset[int]:
+    def moved_by_role(self) -> frozenset[int]:
         """The indices of the ops that leave the trainer because of their role."""
         return frozenset((*self.optimize, *self.learning_rate))
 
@@ -139,7 +139,7 @@ def gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
     With clips given to the optimizer the gradient that an optimize op names first is the clip's output,
     which the server computes; what a trainer can send is the gradient that its own ops finish.
     """
-    moved = roles.moved
+    moved = roles.moved_by_role
     result: dict[str, str] = {}
     for index, op in enumerate(program.main_block.ops):
         if op.role_vars and index not in moved:
@@ -181,7 +181,9 @@ def is_frozen(program: Program, parameter: str) -> bool:
     return var is not None and var.parameter is not None and not var.parameter.trainable
 
 
-def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Update, ...], list[Diagnostic]]:
+def find_updates(
+    program: Program, roles: Roles, uses: ReadersAndWriters
+) -> tuple[tuple[Update, ...], list[Diagnostic]]:
     """The update of every optimised parameter, in the order of their first optimize op, and findings.
 
     Parameters marked not trainable are left out.

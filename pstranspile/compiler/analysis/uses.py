@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.expect import checked, expect_program
+from pstranspile.ir.expect import check_arguments, expect_program
 from pstranspile.ir.model import Block, Op, Program, Slots
 
 
-class Uses(NamedTuple):
+class ReadersAndWriters(NamedTuple):
     """The readers and writers of each followed variable, as far as sends, drops and checks need them.
 
     `kept_writer` and `kept_reader` give the last writer and the first reader among the ops that stay on the trainer.
@@ -42,12 +42,12 @@ def names_in(block: Block, indices: Iterable[int]) -> set[str]:
     return set(result)
 
 
-def mentioned(slots: Iterable[Slots]) -> list[str]:
+def names_in_slots(slots: Iterable[Slots]) -> list[str]:
     """Every variable in these slots, as often as it occurs there."""
     return [name for given in slots for names in given.values() for name in names]
 
 
-def uses_of(block: Block, moved: Container[int], followed: Container[str] | None = None) -> Uses:
+def uses_of(block: Block, moved: Container[int], followed: Container[str] | None = None) -> ReadersAndWriters:
     """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into).
 
     `followed` are the variables that will be queried; None: all. Each op is read once, as memory access dominates the
@@ -74,7 +74,7 @@ def uses_of(block: Block, moved: Container[int], followed: Container[str] | None
                 if name in followed:
                     kept_writer[name] = index
     moved_writer = {name: index for name, index in rewritten.items() if index > kept_writer[name]}
-    return Uses(kept_writer, kept_reader, moved_writer)
+    return ReadersAndWriters(kept_writer, kept_reader, moved_writer)
 
 
 def sub_blocks(op: Op) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ else:
     OpGraph = Any
 
 
-@checked
+@check_arguments
 def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     """The graph of these ops of block 0 (indices ascending), sub-blocks included in the op that owns them.
 

@@ -54,7 +54,7 @@ class Moved(NamedTuple):
         """The bytes of all rows."""
         return self.below(self.rows)
 
-    def reached(self, start: int, most: float) -> int:
+    def largest_stop(self, start: int, most: float) -> int:
         """The largest row up to which the rows from `start` on move at most `most` bytes."""
         base = self.below(start)
         if self.below(self.rows) - base <= most:
@@ -140,7 +140,7 @@ class Item(NamedTuple):
         return self.row_memory * self.moved.rows
 
 
-class Part(NamedTuple):
+class PlacedRows(NamedTuple):
     """Rows of an item, from `start` up to `stop`, and the number of the server that has them."""
 
     start: int
@@ -174,7 +174,7 @@ class _Servers:
         return min(fitting, key=lambda number: (self.loads[number], number), default=None)
 
 
-def balanced(items: Sequence[Item], servers: int, memory: float = float("inf")) -> list[tuple[Part, ...]]:
+def balance_items(items: Sequence[Item], servers: int, memory: float = float("inf")) -> list[tuple[PlacedRows, ...]]:
     """The parts of each item, in the order of its rows. `memory` is the capacity of a server in bytes.
 
     Raises NoRoom.
@@ -185,12 +185,13 @@ def balanced(items: Sequence[Item], servers: int, memory: float = float("inf")) 
     _improve(items, placed, filling)
     if 0 < len(placed) <= _SEARCHED:
         placed = _search(items, placed, filling)
-    parts: list[tuple[Part, ...]] = [
-        (Part(0, item.moved.rows, placed[number]),) if number in placed else () for number, item in enumerate(items)
+    parts: list[tuple[PlacedRows, ...]] = [
+        (PlacedRows(0, item.moved.rows, placed[number]),) if number in placed else ()
+        for number, item in enumerate(items)
     ]
     level = max(sum(item.moved.total for item in items) / servers, *filling.loads)
     for number in _heaviest_first(items, set(range(len(items))).difference(placed)):
-        parts[number] = tuple(_cut(items[number], level, filling))
+        parts[number] = tuple(_divide_item(items[number], level, filling))
     return parts
 
 
@@ -309,9 +310,9 @@ def _better(
     return (level, number, other, server) if best is None or level < best[0] else best
 
 
-def _cut(item: Item, level: float, filling: _Servers) -> list[Part]:
+def _divide_item(item: Item, level: float, filling: _Servers) -> list[PlacedRows]:
     """The parts of an item that fills servers up to a level."""
-    parts: list[Part] = []
+    parts: list[PlacedRows] = []
     start, rows = 0, item.moved.rows
     while start < rows or not parts:
         left = item.moved.total - item.moved.below(start)
@@ -323,14 +324,16 @@ def _cut(item: Item, level: float, filling: _Servers) -> list[Part]:
         if fitting:
             server, stop = min(fitting, key=lambda n: (free[n], n)), rows
         else:
-            server, stop = _filled(item, start, used, free, filling)
+            server, stop = _next_server_and_stop(item, start, used, free, filling)
         filling.take(server, item.moved.below(stop) - item.moved.below(start), item.row_memory * (stop - start))
-        parts.append(Part(start, stop, server))
+        parts.append(PlacedRows(start, stop, server))
         start = stop
     return parts
 
 
-def _filled(item: Item, start: int, used: Container[int], free: Sequence[float], filling: _Servers) -> tuple[int, int]:
+def _next_server_and_stop(
+    item: Item, start: int, used: Container[int], free: Sequence[float], filling: _Servers
+) -> tuple[int, int]:
     """The server for the next rows of an item, and the row up to which it takes them. Servers in `used` have rows of
     the item already, and take more only if no other has room.
     """
@@ -354,7 +357,7 @@ def _filled(item: Item, start: int, used: Container[int], free: Sequence[float],
 
 def _nearest(moved: Moved, start: int, amount: float) -> int:
     """The row up to which the rows from `start` on move a number of bytes as near to `amount` as possible."""
-    stop = moved.reached(start, amount)
+    stop = moved.largest_stop(start, amount)
     base = moved.below(start)
     over = moved.below(min(stop + 1, moved.rows)) - base - amount
     return min(stop + 1, moved.rows) if over < amount - (moved.below(stop) - base) else stop

@@ -22,7 +22,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.json_text import json_text, told
+from pstranspile.ir.json_text import describe_json_error, json_text
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_named
 
@@ -62,7 +62,7 @@ class RowCounts:
         return hash(self.ranges)
 
     @cached_property
-    def _before(self) -> list[float]:
+    def _cumulative_lookups(self) -> list[float]:
         """The lookups of rows before each range, cumulated; the last number is the total."""
         return [0.0, *accumulate(each.lookups for each in self.ranges)]
 
@@ -73,7 +73,7 @@ class RowCounts:
     @property
     def total(self) -> float:
         """The number of lookups of all rows."""
-        return self._before[-1]
+        return self._cumulative_lookups[-1]
 
     def below(self, row: int) -> float:
         """The number of lookups of rows before `row`."""
@@ -81,7 +81,7 @@ class RowCounts:
         if place < 0:
             return 0.0
         start, stop, count = self.ranges[place]
-        return self._before[place] + count * (min(row, stop) - start) / (stop - start)
+        return self._cumulative_lookups[place] + count * (min(row, stop) - start) / (stop - start)
 
 
 class IdCounts(NamedTuple):
@@ -135,7 +135,7 @@ def read_counts(path: str) -> IdCounts:
     try:
         held: object = json.loads(data)
     except (ValueError, RecursionError) as problem:
-        raise DiagnosticError([error("id-counts", told(problem), Location(path))]) from None
+        raise DiagnosticError([error("id-counts", describe_json_error(problem), Location(path))]) from None
     try:
         return _counts(held)
     except _Wrong as problem:

@@ -58,7 +58,7 @@ class Group(NamedTuple):
         return self.kind or self.name
 
 
-class Frame(NamedTuple):
+class MessageLoad(NamedTuple):
     """What one machine sends another at one place: the seconds of a processor at either end, and the bytes."""
 
     sending: float
@@ -76,9 +76,9 @@ class Stage(NamedTuple):
 
     ops: Sequence[tuple[str, float]] = ()
     kind: str = ""
-    sent: Sequence[Frame | None] = ()
+    sent: Sequence[MessageLoad | None] = ()
     work: Sequence[float] = ()
-    answers: Sequence[Frame | None] = ()
+    answers: Sequence[MessageLoad | None] = ()
 
 
 class Cycle(NamedTuple):
@@ -93,7 +93,7 @@ class Cycle(NamedTuple):
     background: bool = False
 
 
-class Part(NamedTuple):
+class TurnPart(NamedTuple):
     """A part of a turn: "ops", "sending", "receiving", "lookups" or "updates"; of what; with which group (-1: none);
     and its time.
     """
@@ -119,7 +119,7 @@ class Turn(NamedTuple):
     group: int
     start: int
     end: int
-    parts: tuple[Part, ...]
+    parts: tuple[TurnPart, ...]
     after: int
     woken: int
 
@@ -192,7 +192,7 @@ class _Burst(NamedTuple):
     sent: Sequence[_Sent]
 
 
-class _Machine:
+class _GroupState:
     """The state of the machines of a group."""
 
     def __init__(self, group: Group):
@@ -234,7 +234,7 @@ class _Turning:
 
     def __init__(self, machine: int, start: int, after: int):
         self.machine, self.start, self.after, self.woken = machine, start, after, -1
-        self.parts: list[Part] = []
+        self.parts: list[TurnPart] = []
         self.sent: list[_Sent] = []
         self.begun: list[int] = []
         self.ticks = 0
@@ -242,7 +242,7 @@ class _Turning:
     def add(self, what: str, of: str, other: int, ticks: int) -> None:
         """Adds a part, unless it takes no time."""
         if ticks:
-            self.parts.append(Part(what, of, other, ticks))
+            self.parts.append(TurnPart(what, of, other, ticks))
             self.ticks += ticks
 
 
@@ -275,7 +275,7 @@ class _Processors:
             passed = passed * self._count // self._active
         self._now, self._done = now, self._done + passed
 
-    def ended(self) -> Iterator[_Turning]:
+    def pop_ended_turns(self) -> Iterator[_Turning]:
         """Yields and removes the turns that have ended."""
         while self._ends and self._ends[0][0] <= self._done:
             _, _, machines, turning = heappop(self._ends)
@@ -314,7 +314,7 @@ class _Simulation:
         self._cycle, self._rate, self._latency = cycle, rate, round(latency * TICKS)
         self._trainers = len(trainers)
         self._groups = (*trainers, *servers)
-        self._machines = [_Machine(group) for group in self._groups]
+        self._machines = [_GroupState(group) for group in self._groups]
         likes = {
             group: number for number, group in enumerate(dict.fromkeys(each._replace(name="") for each in trainers))
         }
@@ -340,7 +340,7 @@ class _Simulation:
         """Runs until a cycle is as long as the one before."""
         self._start_turns(0)
         beginning, arriving, processors = self._beginning, self._arriving, self._processors
-        while not self._settled():
+        while not self._is_steady():
             now = processors.next()
             for heap in (beginning, arriving):
                 if heap and heap[0][0] < now:
@@ -351,7 +351,7 @@ class _Simulation:
             self._start_turns(now)
         return Trace(self._groups, tuple(self._turns), tuple(self._transfers), tuple(self._marks))
 
-    def _settled(self) -> bool:
+    def _is_steady(self) -> bool:
         marks = self._marks
         if len(marks) < 4 - self._is_large:
             return False
@@ -362,7 +362,7 @@ class _Simulation:
     def _happens(self, now: int) -> bool:
         """Handles what happens at this moment; returns False if nothing did."""
         any_of = False
-        for turning in self._processors.ended():
+        for turning in self._processors.pop_ended_turns():
             self._end(turning, now)
             any_of = True
         while self._beginning and self._beginning[0][0] == now:
@@ -479,7 +479,7 @@ class _Simulation:
             burst = _Burst(machine.last, now, begun, least, turning.sent)
             heappush(self._beginning, (came, self._number, burst))
 
-    def _serve(self, machine: _Machine, sent: _Sent, turning: _Turning) -> None:
+    def _serve(self, machine: _GroupState, sent: _Sent, turning: _Turning) -> None:
         """Lets a server do what a frame asks for. What it answers is written at once; after the update of a barrier, to
         one trainer after the other.
         """
@@ -525,7 +525,7 @@ class _Simulation:
         turning.add("sending", sent.leg.what, sent.target, sent.leg.sending)
         turning.sent.append(sent)
 
-    def _go_on(self, machine: _Machine, number: int, turning: _Turning) -> None:
+    def _go_on(self, machine: _GroupState, number: int, turning: _Turning) -> None:
         """Lets a trainer go on as far as it can."""
         stages = self._cycle.stages
         machine.waits = None
@@ -559,7 +559,7 @@ class _Simulation:
             if background:
                 return  # its frames leave before the next ops
 
-    def _send(self, machine: _Machine, number: int, turning: _Turning) -> int:
+    def _send(self, machine: _GroupState, number: int, turning: _Turning) -> int:
         """Sends the frames of a stage; returns how many come back."""
         place = machine.stage
         stage, key = self._cycle.stages[place], (machine.cycle, place)
@@ -594,7 +594,7 @@ LARGE = 10_000
 # What is read from a trace.
 
 
-class Span(NamedTuple):
+class TimedActivity(NamedTuple):
     """What a machine or a link did at a time, in seconds from the begin of a step. `what` is "ops", "lookups",
     "updates", "sending", "receiving", "link" or "latency"; `about` the ops, or what goes to whom.
     """
@@ -630,12 +630,12 @@ def _window(trace: Trace) -> tuple[int, int]:
     return trace.marks[-2][0], trace.marks[-1][0]
 
 
-def spans_of(trace: Trace, shown: Container[str]) -> list[Span]:
+def spans_of(trace: Trace, shown: Container[str]) -> list[TimedActivity]:
     """What the machines with these names did in the last cycle, by machine and time; parts of turns are clipped to the
     cycle.
     """
     begin, end = _window(trace)
-    groups, result = trace.groups, list[Span]()
+    groups, result = trace.groups, list[TimedActivity]()
     chosen = {number for number, group in enumerate(groups) if group.name in shown}
     turns = [turn for turn in trace.turns if turn.group in chosen and turn.end > begin and turn.start < end]
     for turn in sorted(turns, key=lambda each: (each.group, each.start)):
@@ -643,11 +643,13 @@ def spans_of(trace: Trace, shown: Container[str]) -> list[Span]:
         for part, start, stop in _parts(turn):
             low, high = max(start, begin), min(stop, end)
             if low < high:
-                result.append(Span(name, part.what, part.about(groups), (low - begin) / TICKS, (high - low) / TICKS))
+                result.append(
+                    TimedActivity(name, part.what, part.about(groups), (low - begin) / TICKS, (high - low) / TICKS)
+                )
     return result
 
 
-def _parts(turn: Turn) -> Iterator[tuple[Part, int, int]]:
+def _parts(turn: Turn) -> Iterator[tuple[TurnPart, int, int]]:
     """Yields the parts of a turn with their times; where processors are shared, all parts are as slow."""
     work, lasted, done = sum(part.ticks for part in turn.parts), turn.end - turn.start, 0
     for part in turn.parts:
@@ -708,14 +710,14 @@ def waits_of(trace: Trace) -> list[Wait]:
     return [Wait(name, cause, ticks / alike[name] / TICKS) for (name, cause), ticks in order if ticks]
 
 
-def path_of(trace: Trace) -> list[Span]:
+def path_of(trace: Trace) -> list[TimedActivity]:
     """The critical path of the last cycle: what took its time, one after the other, from its begin to its end."""
     begin, end = _window(trace)
-    result: list[Span] = []
+    result: list[TimedActivity] = []
     for machine, what, about, start, stop in _back(trace, begin):
         low, high = max(start, begin), min(stop, end)
         if low < high:
-            result.append(Span(machine, what, about, (low - begin) / TICKS, (high - low) / TICKS))
+            result.append(TimedActivity(machine, what, about, (low - begin) / TICKS, (high - low) / TICKS))
     return result[::-1]
 
 
@@ -738,7 +740,7 @@ def _back(trace: Trace, begin: int) -> Iterator[tuple[str, str, str, int, int]]:
         number = each.turn
 
 
-def in_short(path: Iterable[Span]) -> list[tuple[str, str, float]]:
+def in_short(path: Iterable[TimedActivity]) -> list[tuple[str, str, float]]:
     """The machines of a path with what they do, and the seconds; the longest come first."""
     found: dict[tuple[str, str], float] = {}
     for span in path:

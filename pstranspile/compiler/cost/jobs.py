@@ -20,20 +20,20 @@ from pstranspile.compiler.cost.seconds import (
     JobSeconds,
     Work,
     flows_of,
+    format_seconds,
     job_seconds,
     places_of,
     seconds_json,
     seconds_lines,
     seconds_rows,
-    shown,
 )
 from pstranspile.compiler.cost.steps import StepCost, step_cost
 from pstranspile.compiler.job import COST, DEFAULTS, MAX_MACHINES, Job, local_endpoints
 from pstranspile.compiler.job.modes import settings_of
 from pstranspile.compiler.modes.local_sgd import SNAPSHOT
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, row_width
-from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, shell_line
-from pstranspile.ir.expect import checked, expect, expect_module, expect_number
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, quantity, shell_line
+from pstranspile.ir.expect import check_arguments, expect, expect_module, expect_number
 from pstranspile.ir.model import EMPTY, FrozenMap, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
@@ -74,7 +74,7 @@ class MachineCost(NamedTuple):
     peak: int
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class PlanCost:
     """The cost of a plan for trainers whose batch has `batch_rows` rows, as `str` shows it.
@@ -113,13 +113,13 @@ class PlanCost:
         """The server that moves the most bytes. Raises ValueError in a mode without servers."""
         return max(self.servers, key=lambda server: server.moved)
 
-    @checked
+    @check_arguments
     def of_mean(self, server: ServerCost) -> float:
         """The ratio of the bytes that a server moves to those of the mean; 1 if no bytes are moved."""
         return server.moved / self.mean if self.mean else 1.0
 
 
-@checked
+@check_arguments
 def cost(
     compiled: Compiled,
     *,
@@ -232,7 +232,7 @@ def _machines(
         reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
     waits = False
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
-    told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _asked(op))
+    told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _message_endpoints(op))
     steps = [step]
     known: dict[object, tuple[StepCost, bool]] = {}
     holds = _Holds(plan, compiled.source.main, rows, counts)
@@ -283,10 +283,10 @@ def _names(trainers: int) -> str:
 
 def _messages(op: Op) -> int:
     """The messages that an op of a trainer sends to all servers, and those that answer it."""
-    return len(_asked(op))
+    return len(_message_endpoints(op))
 
 
-def _asked(op: Op) -> tuple[str, ...]:
+def _message_endpoints(op: Op) -> tuple[str, ...]:
     """The endpoint of each message between an op of a trainer and the servers."""
     facts = facts_of(op.type)
     if facts.communicates != "request":
@@ -355,7 +355,7 @@ def cost_text(cost: PlanCost) -> str:
     plan = cost.plan
     unit = "an exchange" if plan.geo else "a step"
     ids = "ids as they were counted" if cost.counted_ids else "all ids as frequent"
-    size, rows = cluster_of(plan.trainers, len(plan.pservers)), counted(cost.batch_rows, "row")
+    size, rows = cluster_of(plan.trainers, len(plan.pservers)), quantity(cost.batch_rows, "row")
     lines = [f"{size} ({plan.mode}), {rows} a batch of a trainer, {ids}", ""]
     if cost.servers:
         busiest = cost.busiest
@@ -388,7 +388,7 @@ def cost_text(cost: PlanCost) -> str:
         table = [line.rstrip() for line in columns(seconds_rows(cost.seconds), left=1)]
         lines = [cost.seconds.verdict, *seconds_lines(cost.seconds), *lines, "", *table]
     if cost.loops:
-        lines += ["", f"{counted(cost.loops, 'op')} of a trainer with a block, counted as if the block ran once"]
+        lines += ["", f"{quantity(cost.loops, 'op')} of a trainer with a block, counted as if the block ran once"]
     return "\n".join(lines) + "\n"
 
 
@@ -540,7 +540,7 @@ class SweepRow(NamedTuple):
     seconds: JobSeconds | None = None
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Sweep:
     """The rows of a sweep, by trainers and then by servers, as `str` shows them.
@@ -554,14 +554,14 @@ class Sweep:
 
     def __repr__(self) -> str:
         """`<Sweep sync: 8 combinations>`."""
-        return f"<Sweep {self.mode}: {counted(len(self.rows), 'combination')}>"
+        return f"<Sweep {self.mode}: {quantity(len(self.rows), 'combination')}>"
 
     def __str__(self) -> str:
         """The table that `pstranspile plan --sweep` prints."""
         return sweep_text(self).rstrip("\n")
 
 
-@checked
+@check_arguments
 def sweep(
     module: Module,
     job: Job,
@@ -652,21 +652,21 @@ def sweep_text(found: Sweep) -> str:
                 f"{row.messages:,.0f}",
                 f"{row.trainer_held:,}",
                 f"{row.trainer_peak:,}",
-                *(_timed(row.seconds) if row.seconds is not None else ()),
+                *(_time_columns(row.seconds) if row.seconds is not None else ()),
                 "*" if row.is_knee else "",
             )
         )
-    lines = [f"mode {found.mode}, {counted(found.batch_rows, 'row')} a batch of a trainer; bytes in a step", ""]
+    lines = [f"mode {found.mode}, {quantity(found.batch_rows, 'row')} a batch of a trainer; bytes in a step", ""]
     lines += [line.rstrip() for line in columns(table)]
     if any(row.is_knee for row in found.rows):
         lines += ["", f"* more servers lower the bytes of the busiest one by less than {HELPS:.0%}"]
     return "\n".join(lines) + "\n"
 
 
-def _timed(seconds: JobSeconds) -> tuple[str, ...]:
+def _time_columns(seconds: JobSeconds) -> tuple[str, ...]:
     """The last columns of a sweep with a profile: a step, rows a second, the price of rows, and the bottleneck."""
     what = f"{seconds.machine or 'host'}, {seconds.part}"
-    return shown(seconds.step), f"{seconds.rows_per_second:,.0f}", f"{seconds.machine_seconds:,.1f}", what
+    return format_seconds(seconds.step), f"{seconds.rows_per_second:,.0f}", f"{seconds.machine_seconds:,.1f}", what
 
 
 def sweep_json(found: Sweep) -> dict[str, Any]:
@@ -704,7 +704,7 @@ class Suggestion(NamedTuple):
     exactness: str
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Suggestions:
     """The settings that lower the cost of a job, as `str` shows them: the one that lowers most comes first.
@@ -724,14 +724,14 @@ class Suggestions:
 
     def __repr__(self) -> str:
         """`<Suggestions for sync: 2 of 7 settings>`."""
-        return f"<Suggestions for {self.mode}: {len(self.suggestions)} of {counted(len(self.tried), 'setting')}>"
+        return f"<Suggestions for {self.mode}: {len(self.suggestions)} of {quantity(len(self.tried), 'setting')}>"
 
     def __str__(self) -> str:
         """The lines that `pstranspile plan --suggest` prints."""
         return suggestions_text(self).rstrip("\n")
 
 
-@checked
+@check_arguments
 def suggest(module: Module, job: Job) -> Suggestions:
     """The settings of a job that lower the bytes of its busiest machine, or the most memory of a machine, by more than
     5 %: placement by cost, slices, their least size, lookups on servers, and one server more or fewer.
@@ -812,7 +812,7 @@ def suggestions_text(found: Suggestions) -> str:
     """The settings as a table, each followed by what it changes in the results."""
     unit = "an exchange" if found.mode == "geo" else "a step"
     lines = [
-        f"mode {found.mode}, {counted(found.batch_rows, 'row')} a batch of a trainer: the busiest machine moves "
+        f"mode {found.mode}, {quantity(found.batch_rows, 'row')} a batch of a trainer: the busiest machine moves "
         f"{found.moved:,.0f} bytes {unit}, the most memory of a machine is {found.memory:,} bytes",
         "",
     ]
@@ -826,7 +826,7 @@ def suggestions_text(found: Suggestions) -> str:
         for row, each in zip(rows, found.suggestions, strict=True):
             lines += [row, f"    {each.exactness}"]
     else:
-        lines.append(f"none of {counted(len(found.tried), 'setting')} lowers one of them by more than {HELPS:.0%}")
+        lines.append(f"none of {quantity(len(found.tried), 'setting')} lowers one of them by more than {HELPS:.0%}")
     lines += [f"{option} is refused: {reason}" for option, reason in found.refused]
     return "\n".join(lines) + "\n"
 

@@ -28,8 +28,8 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ir.diagnostics import DiagnosticError, error, listed
-from pstranspile.ir.json_text import json_text, told
+from pstranspile.ir.diagnostics import DiagnosticError, error, name_list
+from pstranspile.ir.json_text import describe_json_error, json_text
 from pstranspile.ir.model import FrozenMap, Location
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_named
@@ -125,7 +125,7 @@ def read_profile(path: str) -> Profile:
     except _Wrong as problem:
         raise DiagnosticError([error("cost-profile", str(problem), Location(path))]) from None
     except (ValueError, RecursionError) as problem:
-        raise DiagnosticError([error("cost-profile", told(problem), Location(path))]) from None
+        raise DiagnosticError([error("cost-profile", describe_json_error(problem), Location(path))]) from None
 
 
 class _Wrong(ValueError):
@@ -169,7 +169,7 @@ def _families(held: Iterable[object]) -> Mapping[Family, Rate]:
         result[name] = Rate(*_numbers(fields, Rate._fields, f"{name}."))
     missing = [family for family in TIMED if family not in result]
     if missing:
-        raise _Wrong(f"families are missing: {listed(missing, 4)}")
+        raise _Wrong(f"families are missing: {name_list(missing, 4)}")
     return FrozenMap(result)
 
 

@@ -26,10 +26,10 @@ from pstranspile.compiler.cost.events import (
     TICKS,
     Arrow,
     Cycle,
-    Frame,
     Group,
-    Span,
+    MessageLoad,
     Stage,
+    TimedActivity,
     Trace,
     Wait,
     arrows_of,
@@ -162,7 +162,7 @@ def _flow(of: _Told, *, geo: bool) -> Flow:
     )
 
 
-class Place(NamedTuple):
+class ExchangePoint(NamedTuple):
     """A place of a trainer's step at which it exchanges something: after so many of its ops (`stop`), `rows` of what it
     looks up, `parameters` of those that it gets (shares of a step), and whether its gradients go there.
     """
@@ -174,18 +174,18 @@ class Place(NamedTuple):
     sums: bool = False
 
 
-def places_of(plan: Plan, trainer: Program, step: StepCost) -> tuple[Place, ...]:
+def places_of(plan: Plan, trainer: Program, step: StepCost) -> tuple[ExchangePoint, ...]:
     """The places at which a trainer exchanges something, in the order of its program."""
     if plan.geo is not None:
-        return (Place(len(step.ops), gradients=True, parameters=1.0),)
+        return (ExchangePoint(len(step.ops), gradients=True, parameters=1.0),)
     stops = {op.number: at for at, op in enumerate(step.ops) if op.block == 0}
-    result: list[Place] = []
+    result: list[ExchangePoint] = []
     asking = ""
     unsent = False
     for number, op in enumerate(trainer.main_block.ops):
         facts, stop = facts_of(op.type), stops.get(number, len(step.ops))
         if facts.communicates == "collective":
-            result = [Place(stop, sums=True)]  # those of all ops are awaited together
+            result = [ExchangePoint(stop, sums=True)]  # those of all ops are awaited together
         if facts.communicates != "request":
             continue
         if not facts.receives:
@@ -194,14 +194,14 @@ def places_of(plan: Plan, trainer: Program, step: StepCost) -> tuple[Place, ...]
         kind = "rows" if facts.sends else "parameters"
         count = float(len((*strings_attr(op, "epmap"), *strings_attr(op, "endpoints"))))
         if kind != asking:
-            result.append(Place(stop, gradients=unsent))
+            result.append(ExchangePoint(stop, gradients=unsent))
             unsent = False
         asking = kind
         last = result[-1]
         result[-1] = last._replace(**{kind: getattr(last, kind) + count})
     sent = max((stops.get(n, 0) for n, op in enumerate(trainer.main_block.ops) if _sends_on(op.type)), default=0)
     if unsent and not any(each.gradients for each in result):
-        result.append(Place(sent, gradients=True))
+        result.append(ExchangePoint(sent, gradients=True))
     rows, parameters = (sum(getattr(each, kind) for each in result) or 1.0 for kind in ("rows", "parameters"))
     return tuple(each._replace(rows=each.rows / rows, parameters=each.parameters / parameters) for each in result)
 
@@ -269,9 +269,9 @@ class JobSeconds(NamedTuple):
     rows_per_second: float
     machine_seconds: float
     machines: tuple[MachineSeconds, ...]
-    path: tuple[Span, ...] = ()
+    path: tuple[TimedActivity, ...] = ()
     waits: tuple[Wait, ...] = ()
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TimedActivity, ...] = ()
     arrows: tuple[Arrow, ...] = ()
     slow: Mapping[str, float] = EMPTY
     unslowed: float = 0.0
@@ -281,7 +281,7 @@ class JobSeconds(NamedTuple):
         """`a step takes 12.4 ms; the bottleneck is pserver_1: its link (71% of the step)`."""
         part = "link's latency" if self.part == "latency" else self.part
         what = f"{self.machine or 'the host'}: its {part}"
-        return f"a step takes {shown(self.step)}; the bottleneck is {what} ({self.share:.0%} of the step)"
+        return f"a step takes {format_seconds(self.step)}; the bottleneck is {what} ({self.share:.0%} of the step)"
 
     @property
     def cost_of_slow(self) -> str:
@@ -290,10 +290,11 @@ class JobSeconds(NamedTuple):
             return ""
         names = ", ".join(f"{name} {factor:g} times as slow" for name, factor in self.slow.items())
         ratio = self.step / self.unslowed if self.unslowed else 1.0
-        return f"{names}: a step takes {ratio:.2f} times as long, {shown(self.step)} in place of {shown(self.unslowed)}"
+        slowed, unslowed = format_seconds(self.step), format_seconds(self.unslowed)
+        return f"{names}: a step takes {ratio:.2f} times as long, {slowed} in place of {unslowed}"
 
 
-def shown(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds with three digits, as `12.4 ms`."""
     for least, unit, scale in ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6)):
         if seconds >= least:
@@ -315,7 +316,7 @@ class Work(NamedTuple):
     flows: Sequence[Flow]
     reduced: Exchange
     waits: bool
-    places: Sequence[Place] = ()
+    places: Sequence[ExchangePoint] = ()
     background: bool = False
 
 
@@ -335,10 +336,10 @@ def job_seconds(
     """
     require_slow(slow, plan.trainers, len(plan.pservers))
     model = _Model(plan, work, profiles, link, processors, slow)
-    found = model.found(batch_rows)
+    found = model.estimate_step(batch_rows)
     if not slow:
         return found
-    without = _Model(plan, work, profiles, link, processors, EMPTY).found(batch_rows)
+    without = _Model(plan, work, profiles, link, processors, EMPTY).estimate_step(batch_rows)
     return found._replace(slow=slow, unslowed=without.step)
 
 
@@ -350,12 +351,14 @@ def require_slow(slow: Mapping[str, float], trainers: int, servers: int) -> None
         kind, _, number = name.removesuffix(SLOW_LINK).rpartition("_")
         count = {"trainer": trainers, "pserver": servers}.get(kind, 0)
         if not number.isascii() or not number.isdigit() or str(int(number)) != number or int(number) >= count:
-            has = " and ".join(_named(*each) for each in (("trainer", range(trainers)), ("pserver", range(servers))))
+            has = " and ".join(
+                _format_machines(*each) for each in (("trainer", range(trainers)), ("pserver", range(servers)))
+            )
             raise ValueError(f"there is no machine {name.removesuffix(SLOW_LINK)!r}; the job has {has}")
         require_factor(name, factor)
 
 
-def _named(kind: str, numbers: Sequence[int]) -> str:
+def _format_machines(kind: str, numbers: Sequence[int]) -> str:
     """`trainer_0 to 2, 4 to 9`."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -415,15 +418,15 @@ class _Model:
         for numbers in found.values():
             name = f"{kind}_{numbers[0]}"
             factors = self._slow.get(name, 1.0), self._slow.get(name + SLOW_LINK, 1.0)
-            result.append(_Class(tuple(numbers), Group(_named(kind, numbers), len(numbers), *factors)))
+            result.append(_Class(tuple(numbers), Group(_format_machines(kind, numbers), len(numbers), *factors)))
         return result
 
     # the time of a step
 
-    def found(self, batch_rows: int) -> JobSeconds:
-        """How long a step takes, and what it has to do with which machine."""
+    def estimate_step(self, batch_rows: int) -> JobSeconds:
+        """How long a step takes, the machine that bounds it, and what every machine does meanwhile."""
         together = self._work.waits or not self._work.flows
-        traces = [self._trace(self._together())] if together else self._alone()
+        traces = [self._trace(self._simulated_groups())] if together else self._alone()
         own = [each.period / TICKS / self._every for each in traces]
         if together:
             own = [max(own[0], self._busiest())]
@@ -450,8 +453,8 @@ class _Model:
         slowest = max(range(len(traces)), key=lambda at: own[at])
         path = path_of(traces[slowest])
         if (more := steps[slowest] - own[slowest]) > 0 and not together:
-            path.append(Span(path[0].machine if path else "", "queues", OTHERS, own[slowest], more))
-        shown_too = self._drawn(traces[slowest], path)
+            path.append(TimedActivity(path[0].machine if path else "", "queues", OTHERS, own[slowest], more))
+        shown_too = self._timeline_machines(traces[slowest], path)
         return JobSeconds(
             step,
             machine,
@@ -481,8 +484,8 @@ class _Model:
             processors=self._processors,
         )
 
-    def _together(self) -> list[Group]:
-        """The trainers as they are simulated together: one by one if servers answer them one after the other."""
+    def _simulated_groups(self) -> list[Group]:
+        """The groups of trainers that are simulated: single trainers if servers answer them one after the other."""
         if not self._work.flows:
             return [each.group for each in self.trainers]
         singles = [
@@ -518,17 +521,21 @@ class _Model:
         flow, wire = self._work.flows[each.of], self._profiles.servers.wire
         computing = flow.looked_up * self._profiles.servers.lookup
         computing += 0.0 if self._work.waits else self._updates[each.of] / self._every
-        receiving, sending = (sum(way(wire, one) for one in flow.exchanges) / self._every for way in (_up, _down))
+        receiving, sending = (
+            sum(way(wire, one) for one in flow.exchanges) / self._every for way in (_seconds_up, _seconds_down)
+        )
         return computing, sending, receiving
 
     def _of_trainer(self) -> float:
-        return self._trains + sum(self._told())
+        return self._trains + sum(self._transfer_seconds())
 
-    def _told(self) -> tuple[float, float]:
+    def _transfer_seconds(self) -> tuple[float, float]:
         """The seconds in which a trainer sends and receives in a step."""
         own, wire = self._work, self._profiles.trainers.wire
         exchanges = [each for flow in own.flows for each in flow.exchanges] or [own.reduced]
-        sending, receiving = (sum(way(wire, one) for one in exchanges) / self._every for way in (_up, _down))
+        sending, receiving = (
+            sum(way(wire, one) for one in exchanges) / self._every for way in (_seconds_up, _seconds_down)
+        )
         return sending, receiving
 
     def _waits(self, traces: Sequence[Trace], own: Sequence[float], steps: Sequence[float]) -> list[Wait]:
@@ -547,7 +554,7 @@ class _Model:
         self, steps: Sequence[float], step: float, waits: Iterable[Wait], times: float
     ) -> list[MachineSeconds]:
         """The seconds of each machine in a step, on average: of a server, for so many steps of trainers."""
-        rate, (sending, receiving) = self._link.bytes_per_second, self._told()
+        rate, (sending, receiving) = self._link.bytes_per_second, self._transfer_seconds()
         exchanges = [each for flow in self._work.flows for each in flow.exchanges] or [self._work.reduced]
         link = max(sum(each.up for each in exchanges), sum(each.down for each in exchanges)) / self._every / rate
         of_group: dict[str, list[Wait]] = {}
@@ -578,7 +585,7 @@ class _Model:
         waits = [max(flow.exchanges[place].frames for flow in self._work.flows) for place in range(3)]
         return 2 * self._link.latency * sum(waits) / self._every
 
-    def _drawn(self, trace: Trace, path: Iterable[Span]) -> set[str]:
+    def _timeline_machines(self, trace: Trace, path: Iterable[TimedActivity]) -> set[str]:
         """The machines that a time line shows: the first ones, those that are slow, those on the critical path."""
         groups = trace.groups
         trainers = [each for each in groups if each.name.startswith("trainer")]
@@ -599,7 +606,7 @@ class _Model:
         for place in self._work.places:
             ops = [*overhead, *self._ops(start, place.stop)]
             ops += [("rows looked up", ask)] if ask else []
-            result += self._exchanged(place, ops)
+            result += self._exchange_stages(place, ops)
             start, overhead = place.stop, []
             ask = self._asked * place.rows
         rest = [*overhead, *self._ops(start, len(self._own_ops))]
@@ -621,17 +628,19 @@ class _Model:
                 result.append((op.type, seconds))
         return result
 
-    def _exchanged(self, place: Place, ops: Sequence[tuple[str, float]]) -> list[Stage]:
-        """The stages of a place: one, or two for sums, whose parts go before the sums come."""
+    def _exchange_stages(self, place: ExchangePoint, ops: Sequence[tuple[str, float]]) -> list[Stage]:
+        """The stages of a place: one, or two for sums, whose parts are sent before the sums are received."""
         own, served = self._profiles.trainers.wire, self._profiles.servers.wire
         if place.sums:
             others = max(self._count - 1, 1) * 2
             all_of = self._work.reduced
-            frame = Frame(_up(own, all_of) / others, _down(own, all_of) / others, all_of.up / others)
+            frame = MessageLoad(
+                _seconds_up(own, all_of) / others, _seconds_down(own, all_of) / others, all_of.up / others
+            )
             sent = [frame] * len(self.trainers) if self._count > 1 else []
             return [Stage(ops, SUMS, sent), Stage((), SUMS, sent)]
-        sent: list[Frame | None] = []
-        answers: list[Frame | None] = []
+        sent: list[MessageLoad | None] = []
+        answers: list[MessageLoad | None] = []
         work: list[float] = []
         for each in self.servers:
             flow = self._work.flows[each.of]
@@ -640,11 +649,13 @@ class _Model:
                 work.append(flow.looked_up * self._profiles.servers.lookup * place.rows)
             else:
                 back = _part(flow.parameters, place.parameters)
-                there = _joined(flow.gradients, back) if place.gradients else back
+                there = _add_exchanges(flow.gradients, back) if place.gradients else back
                 work.append(self._updates[each.of] if place.gradients else 0.0)
             goes, comes = there.messages_up or there.up, back.messages_down or back.down
-            sent.append(Frame(_up(own, there), _up(served, there), there.up) if goes else None)
-            answers.append(Frame(_down(served, back), _down(own, back), back.down) if comes else None)
+            sent.append(MessageLoad(_seconds_up(own, there), _seconds_up(served, there), there.up) if goes else None)
+            answers.append(
+                MessageLoad(_seconds_down(served, back), _seconds_down(own, back), back.down) if comes else None
+            )
         return [Stage(ops, GRADIENTS if place.gradients else ROWS, sent, work, answers)]
 
 
@@ -669,7 +680,7 @@ def _part(each: Exchange, share: float) -> Exchange:
     return Exchange(*(share * number for number in each))
 
 
-def _joined(one: Exchange, other: Exchange) -> Exchange:
+def _add_exchanges(one: Exchange, other: Exchange) -> Exchange:
     return Exchange(*map(sum, zip(one, other, strict=True)))
 
 
@@ -699,13 +710,13 @@ def _least_period(loads: Sequence[float], counts: Sequence[int], own: Sequence[f
     return period
 
 
-def _up(wire: Wire, each: Exchange) -> float:
+def _seconds_up(wire: Wire, each: Exchange) -> float:
     """The seconds of a processor for what goes from a trainer to a server, at either end."""
     messages = each.messages_up * wire.message + each.of_rows_up * wire.message_of_rows
     return messages + each.frames * wire.frame + each.up * wire.byte
 
 
-def _down(wire: Wire, each: Exchange) -> float:
+def _seconds_down(wire: Wire, each: Exchange) -> float:
     """The seconds of a processor for what goes from a server to a trainer, at either end."""
     messages = each.messages_down * wire.message + each.of_rows_down * wire.message_of_rows
     return messages + each.frames * wire.frame + each.down * wire.byte
@@ -716,7 +727,7 @@ def seconds_lines(found: JobSeconds) -> list[str]:
     lines = [found.cost_of_slow] if found.slow else []
     step = found.step or 1.0
     most = [(machine, what, seconds) for machine, what, seconds in in_short(found.path) if seconds >= LEAST_TOLD * step]
-    parts = [f"{_doing(machine, what)} {shown(seconds)}" for machine, what, seconds in most[:MOST_TOLD]]
+    parts = [f"{_doing(machine, what)} {format_seconds(seconds)}" for machine, what, seconds in most[:MOST_TOLD]]
     return [*lines, *([f"one after the other: {', '.join(parts)}"] if parts else [])]
 
 
@@ -737,7 +748,7 @@ def seconds_rows(found: JobSeconds) -> list[tuple[str, ...]]:
         ("machine", "computing", "sending", "receiving", "processor", "link", "waits", "most of it for")
     ]
     for each in found.machines:
-        parts = (shown(each.computing), shown(each.sending), shown(each.receiving))
+        parts = (format_seconds(each.computing), format_seconds(each.sending), format_seconds(each.receiving))
         busy = [
             f"{seconds / each.step if each.step else 0.0:.1%}" for seconds in (each.processor, each.link, each.waits)
         ]

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.uses import sub_blocks
 from pstranspile.compiler.cost.balance import ID
-from pstranspile.ir.diagnostics import DiagnosticError, at_op, counted
+from pstranspile.ir.diagnostics import DiagnosticError, at_op, quantity
 from pstranspile.ir.model import EMPTY, Op, Program, TensorType, Var
 from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
-from pstranspile.ops.work import Family, bytes_of, family_with, operations, touched
+from pstranspile.ops.work import Family, bytes_of, family_with, memory_traffic, operations
 
 
 class OpCost(NamedTuple):
@@ -68,10 +68,10 @@ def step_cost(
     `held_rows` those of tables that lie elsewhere, or whose rows exist once they are trained. Raises DiagnosticError at
     an op that can't work on a batch of so many rows.
     """
-    step = _Step(program, rows, example, sparse_rows)
+    step = _StepWalk(program, rows, example, sparse_rows)
     peak = step.block(0)
     held = sum(
-        bytes_of(_with_rows(var.tensor, held_rows[name]) if name in held_rows else step.held(var))
+        bytes_of(_with_rows(var.tensor, held_rows[name]) if name in held_rows else step.persistent_type(var))
         for name, var in program.main_block.vars.items()
         if var.persistable
     )
@@ -83,7 +83,7 @@ def _with_rows(tensor: TensorType | None, rows: int) -> TensorType | None:
     return tensor._replace(shape=(rows, *tensor.shape[1:])) if tensor is not None and tensor.shape else tensor
 
 
-class _Step:
+class _StepWalk:
     """A walk over the ops of a program in the order of a step: the types of all values, and the cost of each op."""
 
     def __init__(self, program: Program, rows: int, example: Mapping[str, Any], sparse_rows: Mapping[str, int]):
@@ -104,7 +104,7 @@ class _Step:
             if var is not None and var.tensor is not None and var.tensor.shape:
                 self.known[name] = var.tensor._replace(shape=(count, *var.tensor.shape[1:]))
 
-    def declared(self, var: Var) -> TensorType | None:
+    def declared_type(self, var: Var) -> TensorType | None:
         """The declared type of a variable, with numbers in place of open dims."""
         tensor = var.tensor
         if tensor is None or min(tensor.shape, default=0) >= 0:
@@ -116,16 +116,16 @@ class _Step:
             later = [like if dim < 0 else dim for dim, like in zip(tensor.shape[1:], given[1:], strict=True)]
         return tensor._replace(shape=(first, *later))
 
-    def held(self, var: Var) -> TensorType | None:
+    def persistent_type(self, var: Var) -> TensorType | None:
         """The type of a variable that outlives the step: sparse rows have as many as the step gives them."""
-        return self.known[var.name] if var.name in self.sparse and var.name in self.known else self.declared(var)
+        return self.known[var.name] if var.name in self.sparse and var.name in self.known else self.declared_type(var)
 
     def type_of(self, name: str, block: int) -> TensorType | None:
         """The type of a value at this point of the step, None if it is not known."""
         if name in self.known:
             return self.known[name]
         var = self.program.find_var(name, block)
-        return self.declared(var) if var is not None else None
+        return self.declared_type(var) if var is not None else None
 
     def block(self, index: int) -> int:
         """Adds the ops of a block the first time, and returns the most bytes that its values take at one time."""
@@ -135,13 +135,13 @@ class _Step:
         memory = _Memory()
         for number, op in enumerate(ops):
             inputs = {slot: tuple(self.type_of(name, index) for name in names) for slot, names in op.inputs.items()}
-            inputs, outputs = self._typed(op, inputs, index)
+            inputs, outputs = self._op_types(op, inputs, index)
             inner = sub_blocks(op)
             if inner:
                 self.loops += 1
                 memory.at(number, max(map(self.block, inner), default=0))
             else:
-                work, moved = operations(op, inputs, outputs), touched(op, inputs, outputs)
+                work, moved = operations(op, inputs, outputs), memory_traffic(op, inputs, outputs)
                 sparse = any(name in self.sparse for name in op.input_names)
                 family = family_with(op, inputs, outputs, sparse=sparse)
                 self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family))
@@ -169,7 +169,7 @@ class _Step:
         ids = ID * tensor.shape[0] if name in self.sparse and tensor is not None and tensor.shape else 0
         return bytes_of(tensor) + ids
 
-    def _typed(self, op: Op, inputs: Types, block: int) -> tuple[Types, Types]:
+    def _op_types(self, op: Op, inputs: Types, block: int) -> tuple[Types, Types]:
         """The types of an op's inputs and outputs; the outputs' are kept for the ops that read them."""
         rows = next(
             (name for names in op.inputs.values() for name in names if name in self.sparse and name in self.known), None
@@ -181,7 +181,7 @@ class _Step:
             # Rules don't know sparse rows, of which there are fewer than a parameter has. What the ops of a block work
             # on is declared in it, with open dims that are not those of the batch.
             if rows is None and block == 0:
-                message = f"a batch of {counted(self.rows, 'row')} (batch_rows) does not fit: {problem.message}"
+                message = f"a batch of {quantity(self.rows, 'row')} (batch_rows) does not fit: {problem.message}"
                 raise DiagnosticError([at_op("type-mismatch", message, op)]) from None
         if rows is not None:
             inputs, inferred = self._of_sparse(op, inputs, inferred, self.known[rows])
@@ -200,7 +200,7 @@ class _Step:
             tensor = given[number] if number < len(given) else None
             if tensor is None or min(tensor.shape, default=-1) < 0:
                 var = self.program.find_var(name, block)
-                tensor = self.declared(var) if var is not None and name != EMPTY_NAME else None
+                tensor = self.declared_type(var) if var is not None and name != EMPTY_NAME else None
             if is_sparse:
                 tensor = self._of_lookups(op, tensor, block)
                 self.sparse.add(name)

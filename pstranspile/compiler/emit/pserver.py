@@ -20,14 +20,14 @@ from pstranspile.compiler.emit.rules import (
     SHARE_COUNTER,
     UPDATE,
     Timing,
-    made,
+    derived_origin,
     made_of_program,
     rename_vars,
 )
 from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram, SliceView
 from pstranspile.compiler.emit.table import merged_gradient, serve_table
 from pstranspile.compiler.emit.trainer import own_gradient_names
-from pstranspile.compiler.plan.make import TRAINER_ID, backup_name, sliced
+from pstranspile.compiler.plan.make import TRAINER_ID, backup_name, slice_initialiser
 from pstranspile.compiler.plan.plan import NameMint, Plan, PlannedParameter, Slice
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.model import Block, FrozenMap, Op, Origin, Program, TensorType, Var
@@ -67,7 +67,7 @@ class Compensation:
         local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
         local.update((name, Var(name, tensor=tensor)) for name in (own, *names))
         moved, once, twice, result = names
-        origin = made(origin, COMPENSATE)
+        origin = derived_origin(origin, COMPENSATE)
         self.server.blocks[block].ops += [
             make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}, origin=origin),
             make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}, origin=origin),
@@ -84,7 +84,9 @@ def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origi
     `makers` gives the source op that initialises each parameter.
     """
     return [
-        make_op("assign", {"X": [parameter]}, {"Out": [copy]}, origin=made(makers.get(parameter), FILL_BACKUP))
+        make_op(
+            "assign", {"X": [parameter]}, {"Out": [copy]}, origin=derived_origin(makers.get(parameter), FILL_BACKUP)
+        )
         for parameter, copy in backups
     ]
 
@@ -114,7 +116,7 @@ class ServerTemplate:
         names = own_gradient_names(plan, 0)
         rules = dict.fromkeys(facts.roles.learning_rate, SCHEDULE)
         rules.update((i, AFTER_UPDATE) for group in facts.groups for i in group.after)
-        self.copied = {i: _copied(ops[i], names, rules.get(i, UPDATE)) for i in sorted(facts.moved)}
+        self.copied = {i: _copy_for_server(ops[i], names, rules.get(i, UPDATE)) for i in sorted(facts.moved)}
         self.finished = {p.name: ops[facts.uses.last_writer(p.gradient)].origin for p in plan.parameters}
         first = {update.parameter: update.optimizer[0] for update in facts.updates}
         self.update_order = sorted(first, key=first.__getitem__)
@@ -127,13 +129,13 @@ class ServerTemplate:
         return any(parameter.gradient in ops[i].inputs["Grad"] for i in self.updates[parameter.name].optimizer)
 
 
-def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
+def _copy_for_server(op: Op, names: dict[str, str], rule: str) -> Op:
     """A source op for servers: its role variables have a trainer's names, and its origin is `rule`."""
     role_vars, origin = op.role_vars, op.origin
     if names and role_vars and any(name in names for name in role_vars):
         role_vars = tuple([names.get(name, name) for name in role_vars])
     if origin is None or origin.rule != SHARE_COUNTER:
-        origin = made(origin, rule)
+        origin = derived_origin(origin, rule)
     return Op(op.type, op.inputs, op.outputs, op.attrs, op.role, role_vars, op.is_target, origin)
 
 
@@ -254,7 +256,7 @@ def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> 
         server.blocks[block].ops.append(_with_sub_blocks(server, template, op, block))
 
 
-def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
+def _written_state(template: ServerTemplate, update: Update) -> frozenset[str]:
     """The variables that an update writes and that persist, without its parameter."""
     program = template.facts.program.main_block
     written = {name for index in update.ops for name in program.ops[index].output_names}
@@ -288,7 +290,7 @@ def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, p
             if name not in own:
                 server.declare_copy(name)
                 server.blocks[index].vars[name] = server.blocks[0].vars[name]
-        copy = op._replace(origin=made(op.origin, owner.origin.rule)) if owner.origin else op
+        copy = op._replace(origin=derived_origin(op.origin, owner.origin.rule)) if owner.origin else op
         server.blocks[index].ops.append(_with_sub_blocks(server, template, copy, index))
     return index
 
@@ -334,7 +336,7 @@ def _emit_unit(
         ops += template.timing.merge(template.plan, s, template.finished[parameter.name])
         update: Update = template.updates[parameter.name]
         only_slice = parameter.name not in several
-        view = SliceView(parameter, s, only_slice, frozenset() if only_slice else _counted(template, update))
+        view = SliceView(parameter, s, only_slice, frozenset() if only_slice else _written_state(template, update))
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
         op, view = server.on_slice(template.copied[index], views[index]), views[index]
@@ -392,7 +394,7 @@ class Initialisers:
         op = self._cut.get(index)
         if op is None:
             source = self.startup.main_block.ops[index]
-            op = self._cut[index] = source._replace(origin=made(source.origin, INITIALISE))
+            op = self._cut[index] = source._replace(origin=derived_origin(source.origin, INITIALISE))
         return op
 
 
@@ -478,7 +480,7 @@ def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, lis
         if target.offset < 0:
             ops.append(op if target.name == outputs[0] else rename_vars(op, {outputs[0]: target.name}))
         else:
-            part = sliced(initialisers.to_cut(index), target.shape, target.offset)
+            part = slice_initialiser(initialisers.to_cut(index), target.shape, target.offset)
             inputs = [(name, other) for name in op.input_names for other in targets.get(name, ())]
             needed = {name: other.name for name, other in inputs if other.offset == target.offset}
             ops.append(rename_vars(part, {outputs[0]: target.name, **needed}))

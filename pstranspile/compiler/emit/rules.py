@@ -73,7 +73,7 @@ WHOLE = -1
 """The op number in an origin that refers to a program as a whole."""
 
 
-def made(origin: Origin | None, rule: str) -> Origin:
+def derived_origin(origin: Origin | None, rule: str) -> Origin:
     """The origin of an op that `rule` made for the op with this origin (None: the source op is not known)."""
     if origin is None:
         return Origin("main", 0, WHOLE, None, rule)

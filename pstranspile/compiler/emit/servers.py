@@ -59,15 +59,15 @@ def separate(module: Module) -> Module:
     for name in names[1:]:
         program = programs[name]
         block = program.main_block
-        moved = find_roles(block).moved
+        moved = find_roles(block).moved_by_role
         used = {n for i in sorted(moved) for n in (*block.ops[i].input_names, *block.ops[i].output_names)}
         clashing = [n for n in block.vars if n in used and n in seen and not block.vars[n].persistable]
-        programs[name] = _renamed(program, {n: f"{n}@{name}" for n in clashing})
+        programs[name] = _rename_program_variables(program, {n: f"{n}@{name}" for n in clashing})
         seen.update(programs[name].main_block.vars)
     return module.with_programs(programs)
 
 
-def _renamed(program: Program, names: dict[str, str]) -> Program:
+def _rename_program_variables(program: Program, names: dict[str, str]) -> Program:
     """The program with new names of variables of its main block, everywhere."""
     if not names:
         return program
@@ -97,16 +97,16 @@ def find_parts(module: Module, job: Job, steps: Steps) -> Parts:
     }
     local = {name for result in remote.values() for name in result.local}
 
-    def kept(name: str) -> tuple[RemoteTable, ...]:
+    def remote_tables(name: str) -> tuple[RemoteTable, ...]:
         return tuple(table for table in remote[name].tables if table.parameter not in local)
 
     return Parts(
-        {name: replace(facts, tables=kept(name)) for name, facts in training.items()},
-        {name: (module[name], kept(name)) for name in rest},
+        {name: replace(facts, tables=remote_tables(name)) for name, facts in training.items()},
+        {name: (module[name], remote_tables(name)) for name in rest},
     )
 
 
-def together(parts: Sequence[Facts]) -> Facts:
+def combine_facts(parts: Sequence[Facts]) -> Facts:
     """The facts of all training programs combined: every variable, every update once, groups joined."""
     if len(parts) == 1:
         return parts[0]
@@ -120,13 +120,13 @@ def together(parts: Sequence[Facts]) -> Facts:
         parts[0],
         program=main.with_main_block(block),
         updates=tuple(updates[name] for name in order),
-        groups=_joined(group for facts in parts for group in facts.groups),
+        groups=_merge_groups(group for facts in parts for group in facts.groups),
         tables=tuple({t.parameter: t for facts in parts for t in facts.tables}.values()),
         lookup_table=table,
     )
 
 
-def _joined(groups: Iterable[UpdateGroup]) -> tuple[UpdateGroup, ...]:
+def _merge_groups(groups: Iterable[UpdateGroup]) -> tuple[UpdateGroup, ...]:
     """The groups of several programs; groups with a parameter in common are joined (without the ops that follow their
     updates).
     """
@@ -205,7 +205,7 @@ def variables_used(program: Program) -> set[str]:
     return {name for block in program.blocks for op in block.ops for name in op.names}
 
 
-class Part(NamedTuple):
+class ProgramShare(NamedTuple):
     """One training program of a job: its name, its facts, and its share of the plan."""
 
     name: str
@@ -223,7 +223,7 @@ class ServerJob:
     module: Module
     facts: Facts
     plan: Plan
-    parts: tuple[Part, ...]
+    parts: tuple[ProgramShare, ...]
     reading: Mapping[str, tuple[Program, tuple[RemoteTable, ...]]]
     timing: Timing
     steps: Steps
@@ -234,7 +234,9 @@ class ServerJob:
 
     @cached_property
     def _startup_template(self) -> StartupTemplate:
-        return StartupTemplate(self.plan, self._dropped, self.facts.program.main_block.vars, self.module[STARTUP])
+        return StartupTemplate(
+            self.plan, self._dropped_variables, self.facts.program.main_block.vars, self.module[STARTUP]
+        )
 
     @cached_property
     def _server_templates(self) -> list[ServerTemplate]:
@@ -245,7 +247,7 @@ class ServerJob:
         return Initialisers(self.module[STARTUP], self.facts.program.main_block.vars)
 
     @cached_property
-    def _dropped(self) -> frozenset[str]:
+    def _dropped_variables(self) -> frozenset[str]:
         """The variables that have left the trainers: dropped by one program, and used by no other."""
         templates = self._trainer_templates
         dropped = templates[0].dropped_vars.union(*(template.dropped_vars for template in templates[1:]))

@@ -16,7 +16,7 @@ from pstranspile.compiler.emit.rules import (
     TABLE_LOOKUP,
     UPDATE_TABLE,
     Timing,
-    made,
+    derived_origin,
 )
 from pstranspile.compiler.emit.server_block import Cut, ServerProgram
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, PlannedTable
@@ -84,7 +84,7 @@ def fetch_rows(table: PlannedParameter, lookups: Sequence[Op], trainer: int) -> 
             {"Ids": ids, "W": [table.name]},
             {"Outputs": results},
             attrs,
-            origin=made(first.origin, LOOKUP),
+            origin=derived_origin(first.origin, LOOKUP),
         )
     ]
 
@@ -95,7 +95,7 @@ def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], tra
     ids = [op.inputs["Ids"][0] for op in lookups]
     results = [op.outputs["Out"][0] for op in lookups]
     sent, got = list(table.ids_sent), list(table.rows_got)
-    origin = made(lookups[0].origin, TABLE_LOOKUP)
+    origin = derived_origin(lookups[0].origin, TABLE_LOOKUP)
     attrs = {"epmap": Strings(plan.pservers)}
     return [
         make_op("split_ids", {"Ids": ids}, {"Out": sent}, origin=origin),
@@ -114,7 +114,7 @@ def send_table_gradient(
         {"Ids": [table.gradient]},
         {"Out": parts},
         role=OpRole.DIST,
-        origin=made(origin, SPLIT_TABLE_GRADIENT),
+        origin=derived_origin(origin, SPLIT_TABLE_GRADIENT),
     )
     send = make_op(
         "send",
@@ -123,7 +123,7 @@ def send_table_gradient(
         {"epmap": Strings(plan.pservers), "trainer_id": trainer},
         role=OpRole.RPC,
         role_vars=(table.name, table.gradient),
-        origin=made(origin, SEND_TABLE_GRADIENT),
+        origin=derived_origin(origin, SEND_TABLE_GRADIENT),
     )
     return [split, send]
 
@@ -160,20 +160,20 @@ def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> 
             "sgd",
             {"Param": [table.name], "Grad": [gradient], "LearningRate": [table.learning_rate]},
             {"ParamOut": [table.name]},
-            origin=made(table.updated_by, UPDATE_TABLE),
+            origin=derived_origin(table.updated_by, UPDATE_TABLE),
         )
     )
     sent, got = table.ids_sent[number], table.rows_got[number]
     here[sent] = Var(sent, tensor=table.ids)
     here[got] = Var(got, tensor=TensorType(table.rows.dtype, (len(table.ids.shape), *table.tensor.shape[1:])))
     lookup = server.new_block(update)
-    origin = made(table.looked_up_by, SERVE_ROWS)
+    origin = derived_origin(table.looked_up_by, SERVE_ROWS)
     server.blocks[lookup].ops.append(
         make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, origin=origin)
     )
     here[table.path] = Var(table.path, VarKind.RAW, persistable=True)
     save = server.new_block(update)
-    origin = made(table.updated_by, SAVE_TABLE)
+    origin = derived_origin(table.updated_by, SAVE_TABLE)
     server.blocks[save].ops.append(make_op("save", {"X": [table.name]}, {}, {"file_path": "none"}, origin=origin))
     return {"prefetch_var_name_to_block_id": Strings([f"{sent}:{lookup}"]), "checkpint_block_id": save}
 
@@ -201,7 +201,7 @@ def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, numb
     for name in received:
         server.declare_tensor(name, tensor, VarKind.SELECTED_ROWS, persistable=False)
     server.declare_tensor(table.gradient, tensor, VarKind.SELECTED_ROWS, persistable=True)
-    origin = made(table.updated_by, MERGE_TABLE)
+    origin = derived_origin(table.updated_by, MERGE_TABLE)
     server.blocks[block].ops.append(make_op("sum", {"X": received}, {"Out": [table.gradient]}, origin=origin))
     return table.gradient
 

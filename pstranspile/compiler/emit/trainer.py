@@ -17,7 +17,7 @@ from pstranspile.compiler.emit.rules import (
     SPLIT_GRADIENT,
     START_BARRIER,
     Timing,
-    made,
+    derived_origin,
     made_of_program,
     rename_vars,
 )
@@ -50,14 +50,16 @@ class StartupTemplate:
         if plan.table is not None:
             tables[plan.table.name] = plan.table.tensor.shape
         gone = dropped.union(tables) if tables else dropped
-        self.kept, makers = _kept(block, gone, {**dict.fromkeys([p.name for p in plan.parameters]), **tables})
-        variables = without(block.vars, dropped)
+        self.kept, makers = _kept_ops_and_origins(
+            block, gone, {**dict.fromkeys([p.name for p in plan.parameters]), **tables}
+        )
+        variables = remaining_variables(block.vars, dropped)
         fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
         self.received: list[tuple[tuple[str, ...], Slots, Origin]] = []
         for parameter in fetched:
             _declare_slices(parameter, declared, variables)
             outputs: Slots = FrozenMap({"Out": tuple([s.name for s in parameter.slices])})
-            origin = made(makers.get(parameter.name), RECEIVE_FIRST)
+            origin = derived_origin(makers.get(parameter.name), RECEIVE_FIRST)
             self.received.append((tuple([s.endpoint for s in parameter.slices]), outputs, origin))
         variables[plan.startup_control] = Var(plan.startup_control)
         self.last: list[Op] = []
@@ -65,7 +67,9 @@ class StartupTemplate:
             if parameter.is_cut:
                 variables.setdefault(parameter.name, declared[parameter.name])
                 self.last.append(join_slices(parameter, OpRole.FORWARD, makers.get(parameter.name)))
-        self.last += (_without_memory(name, shape, made(makers.get(name), NO_MEMORY)) for name, shape in tables.items())
+        self.last += (
+            _without_memory(name, shape, derived_origin(makers.get(name), NO_MEMORY)) for name, shape in tables.items()
+        )
         self.variables = FrozenMap(variables)
 
 
@@ -104,7 +108,9 @@ def _declare_slices(parameter: PlannedParameter, declared: Mapping[str, Var], va
                 variables[s.name] = declared[parameter.name]._replace(location=None)
 
 
-def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:
+def _kept_ops_and_origins(
+    block: Block, gone: Container[str], received: Container[str]
+) -> tuple[list[Op], dict[str, Origin | None]]:
     """The ops that make none of the variables in `gone`; and for each variable in `received`, the origin of its
     initialiser.
     """
@@ -151,13 +157,15 @@ class TrainerTemplate:
         ops = facts.program.main_block.ops
         after = (index for group in facts.groups for index in group.after)
         self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
-        self.base_vars = without(facts.program.main_block.vars, self.dropped_vars)
-        self.received = {u.parameter: made(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates}
+        self.base_vars = remaining_variables(facts.program.main_block.vars, self.dropped_vars)
+        self.received = {
+            u.parameter: derived_origin(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates
+        }
         self.whole = made_of_program(facts.program, "")
         self.arrivals = {p.name: _arrivals(p, plan) for p in plan.parameters if not p.prefetched}
 
 
-def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
+def remaining_variables(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
     """The variables that are not dropped."""
     return {name: var for name, var in variables.items() if name not in dropped}
 
@@ -178,7 +186,10 @@ def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
         parameter = plan.parameters[index]
         writer = facts.uses.last_writer(parameter.gradient)
         origin = ops[writer].origin
-        origins = made(origin, SPLIT_GRADIENT) if parameter.is_cut else None, made(origin, SEND_GRADIENT)
+        origins = (
+            derived_origin(origin, SPLIT_GRADIENT) if parameter.is_cut else None,
+            derived_origin(origin, SEND_GRADIENT),
+        )
         send = partial(send_gradient, plan, parameter, origins=origins)
         inserted.setdefault(writer, []).insert(0, send)
     if plan.table is not None:
@@ -192,7 +203,7 @@ def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
     for index, op in enumerate(ops):
         if index not in gone:
             layout.append(
-                op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP)) if index in clips else op
+                op._replace(role=OpRole.BACKWARD, origin=derived_origin(op.origin, KEEP_CLIP)) if index in clips else op
             )
         if index in inserted:
             layout += inserted[index]
@@ -365,11 +376,11 @@ def receive_parameter(
 def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:
     """An op that concatenates the received slices of a parameter along dim 0; `origin` is that of its source op."""
     slices = [s.name for s in parameter.slices]
-    made_by = made(origin, JOIN_SLICES)
+    made_by = derived_origin(origin, JOIN_SLICES)
     return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)
 
 
-def _renamed(variables: Mapping[str, Var], renames: Mapping[str, str]) -> dict[str, Var]:
+def _rename_variables(variables: Mapping[str, Var], renames: Mapping[str, str]) -> dict[str, Var]:
     """The variables in the same order, under the names that a trainer gives them."""
     named: dict[str, Var] = {}
     for name, var in variables.items():
@@ -385,7 +396,7 @@ def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, 
     variables.
     """
     plan = template.plan
-    variables = _renamed(template.base_vars, renames) if renames else dict(template.base_vars)
+    variables = _rename_variables(template.base_vars, renames) if renames else dict(template.base_vars)
     for parameter in plan.parameters:
         if parameter.is_cut:
             gradient = template.facts.program.main_block.vars[parameter.gradient]

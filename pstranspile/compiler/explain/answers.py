@@ -122,7 +122,7 @@ def value_text(value: AttrValue) -> str:
 # Positions of ops in a compiled job.
 
 
-class Place(NamedTuple):
+class OpPosition(NamedTuple):
     """The position of an op: machine, program, block, and index within the block."""
 
     machine: str
@@ -140,12 +140,12 @@ def rule_of(op: Op) -> str:
     return op.origin.rule if op.origin else ""
 
 
-def ops_of(machine: str, programs: Mapping[str, Program]) -> Iterator[tuple[Place, Op]]:
+def ops_of(machine: str, programs: Mapping[str, Program]) -> Iterator[tuple[OpPosition, Op]]:
     """Every op of a machine with its place, program by program."""
     for name, program in programs.items():
         for index, block in enumerate(program.blocks):
             for number, op in enumerate(block.ops):
-                yield Place(machine, name, index, number), op
+                yield OpPosition(machine, name, index, number), op
 
 
 class Source(NamedTuple):
@@ -165,7 +165,7 @@ class Link(NamedTuple):
     """A related op, or an op that reads or writes a variable: its relation, its place, and its text."""
 
     relation: str
-    place: Place
+    place: OpPosition
     text: str
 
 
@@ -181,7 +181,7 @@ class Noted(NamedTuple):
 class OpAnswer(NamedTuple):
     """The origin of an op. `rule` is empty for an op of the source itself; `reason` explains its place."""
 
-    place: Place
+    place: OpPosition
     text: str
     rule: str
     reason: str
@@ -226,7 +226,7 @@ class VariableAnswer(NamedTuple):
 class Listed(NamedTuple):
     """An op in a list: its place, its rule (empty: the source's own), its source line, and its text."""
 
-    place: Place
+    place: OpPosition
     rule: str
     source: Source | None
     text: str
@@ -289,7 +289,7 @@ def _op(answer: OpAnswer, full: bool) -> Iterator[str]:
     if answer.links:
         yield ""
         yield "pairs with"
-        yield from _shortened(_links(answer.links), full)
+        yield from _limit_rows(_links(answer.links), full)
     notes = [note for note in answer.attributes if full or not note.is_default]
     if notes:
         yield ""
@@ -308,7 +308,7 @@ def _source(source: Source) -> str:
 
 def _links(links: Sequence[Link]) -> Iterator[list[str]]:
     """Yields the two lines of each link; the same op on several machines once."""
-    for (relation, text), places in _alike((link.relation, link.text, link.place) for link in links):
+    for (relation, text), places in _group_across_machines((link.relation, link.text, link.place) for link in links):
         yield [f"    {_USED.get(relation, relation)} {_places(places)}", f"        {text}"]
 
 
@@ -316,16 +316,18 @@ _USED = {"writes": "written by", "reads": "read by"}
 """The effects of ops on a variable, with the variable as subject."""
 
 
-def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterable[tuple[tuple[str, str], list[Place]]]:
+def _group_across_machines(
+    rows: Iterable[tuple[str, str, OpPosition]],
+) -> Iterable[tuple[tuple[str, str], list[OpPosition]]]:
     """Groups rows that differ only in the machine."""
-    result: dict[tuple[Any, ...], tuple[tuple[str, str], list[Place]]] = {}
+    result: dict[tuple[Any, ...], tuple[tuple[str, str], list[OpPosition]]] = {}
     for relation, text, place in rows:
         key = (relation, place.program, place.block, place.number, place.machine.partition("_")[0])
         result.setdefault(key, ((relation, text), []))[1].append(place)
     return result.values()
 
 
-def _places(places: Sequence[Place]) -> str:
+def _places(places: Sequence[OpPosition]) -> str:
     first = places[0]
     if len(places) == 1:
         return str(first)
@@ -334,7 +336,7 @@ def _places(places: Sequence[Place]) -> str:
     return f"{shown} @{first.program}^{first.block}#{first.number}"
 
 
-def _shortened(rows: Iterable[list[str]], full: bool) -> Iterator[str]:
+def _limit_rows(rows: Iterable[list[str]], full: bool) -> Iterator[str]:
     all_rows = list(rows)
     shown = all_rows if full or len(all_rows) <= SHOWN + 1 else all_rows[:SHOWN]
     for lines in shown:
@@ -354,7 +356,7 @@ def _variable(answer: VariableAnswer, full: bool) -> Iterator[str]:
     if answer.parts:
         yield ""
         yield f"lies as {answer.whole}, in parts" if len(answer.parts) > 1 and answer.whole else "lies"
-        yield from _shortened(([*_part(part)] for part in answer.parts), full)
+        yield from _limit_rows(([*_part(part)] for part in answer.parts), full)
     if answer.why_cut:
         yield ""
         yield "cut so because"
@@ -363,11 +365,11 @@ def _variable(answer: VariableAnswer, full: bool) -> Iterator[str]:
         yield ""
         yield "declared"
         rows = ((text, text, _place_named(place)) for place, text in answer.declared)
-        yield from _shortened(([f"    {_where(at)}  {text}"] for (text, _), at in _alike(rows)), full)
+        yield from _limit_rows(([f"    {_where(at)}  {text}"] for (text, _), at in _group_across_machines(rows)), full)
     if answer.uses:
         yield ""
         yield "used"
-        yield from _shortened(_links(answer.uses), full)
+        yield from _limit_rows(_links(answer.uses), full)
 
 
 def _line(answer: LineAnswer, full: bool) -> Iterator[str]:
@@ -379,19 +381,20 @@ def _line(answer: LineAnswer, full: bool) -> Iterator[str]:
         yield ""
         yield rule or "of the source"
         rows = [
-            [f"    {_places(at)}", f"        {text}"] for (_, text), at in _alike((rule, o.text, o.place) for o in ops)
+            [f"    {_places(at)}", f"        {text}"]
+            for (_, text), at in _group_across_machines((rule, o.text, o.place) for o in ops)
         ]
-        yield from _shortened(rows, full)
+        yield from _limit_rows(rows, full)
 
 
-def _place_named(text: str) -> Place:
+def _place_named(text: str) -> OpPosition:
     """`trainer_0 @main^0`, as a place without an op."""
     machine, _, rest = text.partition(" @")
     program, _, block = rest.rpartition("^")
-    return Place(machine, program, int(block), 0)
+    return OpPosition(machine, program, int(block), 0)
 
 
-def _where(places: Sequence[Place]) -> str:
+def _where(places: Sequence[OpPosition]) -> str:
     return _places(places).rpartition("#")[0]
 
 

@@ -15,7 +15,7 @@ from pstranspile.compiler.explain.job import ExplainedJob, Settings
 from pstranspile.compiler.folders import Run, load_role, report_changed, roles_in
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
-from pstranspile.ir.json_text import told
+from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location, Op, Origin, Program
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular, reason_for
@@ -74,7 +74,7 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
         source[_text(row["program"]), count_of(row["block"])] = block
     runs: dict[tuple[str, str, int], list[Run]] = {}
     for row in plan["origins"]:
-        made = [_checked(run) for run in row["ops"]]
+        made = [_validated_run(run) for run in row["ops"]]
         for machine in row["machines"]:
             runs[_text(machine), _text(row["program"]), count_of(row["block"])] = made
     return Record(_settings(plan["settings"]), source, runs)
@@ -110,7 +110,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _checked(run: list[object]) -> Run:
+def _validated_run(run: list[object]) -> Run:
     """Returns a run unchanged. Raises ValueError unless it is `rule, first[, count[, program, block]]`."""
     kinds = [type(part) for part in run]
     if kinds not in ([str, int], [str, int, int], [str, int, int, str, int]):
@@ -280,7 +280,9 @@ def _read_plan(path: str) -> dict[str, Any]:
         message = f"can't be read: {reason_for(problem, path)}; it is written by pstranspile compile -o"
         raise DiagnosticError([error("explain-record", message, Location(path))]) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
-        raise DiagnosticError([error("explain-record", f"not JSON: {told(problem)}", Location(path))]) from None
+        raise DiagnosticError(
+            [error("explain-record", f"not JSON: {describe_json_error(problem)}", Location(path))]
+        ) from None
     if not isinstance(plan, dict):
         raise DiagnosticError([error("explain-record", "not a plan: it holds no JSON object", Location(path))])
     return cast("dict[str, Any]", plan)

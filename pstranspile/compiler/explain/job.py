@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pstranspile.compiler.explain.answers import Place, ops_of
-from pstranspile.ir.diagnostics import alike
+from pstranspile.compiler.explain.answers import OpPosition, ops_of
+from pstranspile.ir.diagnostics import similar_names
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
 from pstranspile.ir.patterns import Pattern
@@ -37,32 +37,36 @@ class Messages:
     (machine, parameter) -> the sends that name it first in their role variables.
     """
 
-    sent: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
-    fetched: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
-    looked_up: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
-    barriers: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])
-    serving: dict[str, Place] = field(default_factory=dict[str, Place])
-    about: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
+    sent: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
+    fetched: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
+    looked_up: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
+    barriers: dict[str, list[OpPosition]] = field(default_factory=dict[str, list[OpPosition]])
+    serving: dict[str, OpPosition] = field(default_factory=dict[str, OpPosition])
+    about: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
 
 
 def sent_by(op: Op) -> list[Key]:
     """The endpoints and variables of a send; a single value goes to all endpoints that it names."""
-    return _paired(strings_attr(op, "epmap"), strings_attr(op, "send_varnames") or op.inputs.get("X", ()))
+    return _endpoint_name_pairs(strings_attr(op, "epmap"), strings_attr(op, "send_varnames") or op.inputs.get("X", ()))
 
 
 def fetched_by(op: Op) -> list[Key]:
     """The endpoints and variables of a recv."""
-    return _paired(strings_attr(op, "epmap"), strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
+    return _endpoint_name_pairs(
+        strings_attr(op, "epmap"), strings_attr(op, "recv_varnames") or op.outputs.get("Out", ())
+    )
 
 
 def looked_up_by(op: Op) -> list[Key]:
     """The endpoints of a lookup, with the slices (for `prefetch`, the ids) that it names."""
     if op.type == "prefetch":
-        return _paired(strings_attr(op, "epmap"), op.inputs["X"])
-    return _paired(strings_attr(op, "endpoints") or strings_attr(op, "epmap"), strings_attr(op, "table_names"))
+        return _endpoint_name_pairs(strings_attr(op, "epmap"), op.inputs["X"])
+    return _endpoint_name_pairs(
+        strings_attr(op, "endpoints") or strings_attr(op, "epmap"), strings_attr(op, "table_names")
+    )
 
 
-def _paired(endpoints: Sequence[str], names: Sequence[str]) -> list[Key]:
+def _endpoint_name_pairs(endpoints: Sequence[str], names: Sequence[str]) -> list[Key]:
     if len(names) == 1:
         return [(endpoint, names[0]) for endpoint in endpoints]
     return [(endpoint, name) for endpoint, name in zip_longest(endpoints, names) if endpoint and name]
@@ -77,7 +81,7 @@ def messages_of(machines: Mapping[str, Mapping[str, Program]]) -> Messages:
     return messages
 
 
-def _read(messages: Messages, place: Place, op: Op) -> None:
+def _read(messages: Messages, place: OpPosition, op: Op) -> None:
     if op.type == "send":
         for key in sent_by(op):
             messages.sent.setdefault(key, []).append(place)
@@ -119,7 +123,7 @@ class Used(NamedTuple):
     number: int
 
 
-class Uses(NamedTuple):
+class VariableUses(NamedTuple):
     """Variable -> the ops of a machine that read it, and those that write it, each once and in order."""
 
     readers: Mapping[str, list[Used]]
@@ -134,7 +138,7 @@ class Uses(NamedTuple):
         return self.writers.get(name, [])
 
 
-def uses_of_machine(programs: Mapping[str, Program]) -> Uses:
+def uses_of_machine(programs: Mapping[str, Program]) -> VariableUses:
     """The def-use index of all programs of a machine."""
     readers: dict[str, list[Used]] = {}
     writers: dict[str, list[Used]] = {}
@@ -146,7 +150,7 @@ def uses_of_machine(programs: Mapping[str, Program]) -> Uses:
                     readers.setdefault(name, []).append(used)
                 for name in dict.fromkeys(op.output_names):
                     writers.setdefault(name, []).append(used)
-    return Uses(readers, writers)
+    return VariableUses(readers, writers)
 
 
 LONGEST_LINE = 240
@@ -185,16 +189,16 @@ class ExplainedJob:
     settings: Settings
     source_line: SourceLine
 
-    def op(self, place: Place) -> Op:
+    def op(self, place: OpPosition) -> Op:
         """The op at a place."""
         return self.machines[place.machine][place.program].blocks[place.block].ops[place.number]
 
-    def places(self, machine: str) -> Iterator[Place]:
+    def places(self, machine: str) -> Iterator[OpPosition]:
         """Every op of a machine, program by program."""
         return (place for place, _ in ops_of(machine, self.machines[machine]))
 
     @cached_property
-    def uses(self) -> dict[str, Uses]:
+    def uses(self) -> dict[str, VariableUses]:
         """The readers and writers of each variable, by machine."""
         return {name: uses_of_machine(programs) for name, programs in self.machines.items()}
 
@@ -227,7 +231,7 @@ class ExplainedJob:
             return self.servers[name]
         raise Unknown(f"there is no machine {name!r}; {_near(name, list(self.machines), 'the machines are')}")
 
-    def place(self, machine: str, text: str) -> Place:
+    def place(self, machine: str, text: str) -> OpPosition:
         """The place of the op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
         match = _PLACE.fullmatch(text.strip())
         if match is None:
@@ -244,14 +248,14 @@ class ExplainedJob:
             count = len(blocks[block].ops)
             which = f"its ops are 0 to {count - 1}" if count else "it is empty"
             raise Unknown(f"@{program}^{block} of {machine} has no op {number}; {which}")
-        return Place(machine, program, block, number)
+        return OpPosition(machine, program, block, number)
 
 
 _PLACE = Pattern(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>[0-9]{1,9})(?=#))?#?(?P<number>[0-9]{1,9})")
 
 
 def _near(name: str, known: list[str], otherwise: str) -> str:
-    near = alike(name, known)
+    near = similar_names(name, known)
     if near:
         return f"did you mean {' or '.join(near)}?"
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
@@ -260,7 +264,7 @@ def _near(name: str, known: list[str], otherwise: str) -> str:
 
 def near_variables(name: str, known: list[str]) -> str:
     """The message about a variable that no machine has, with similar names."""
-    near = alike(name, known, 0.5)
+    near = similar_names(name, known, 0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"there are {len(known)} variables, none with a name like it"
@@ -268,10 +272,10 @@ def near_variables(name: str, known: list[str]) -> str:
 
 def line_of(op: Op) -> str:
     """The text of an op, without indentation, cut off if it is very long."""
-    return shortened(op_text(op, LANGUAGE))
+    return shorten_line(op_text(op, LANGUAGE))
 
 
-def shortened(text: str) -> str:
+def shorten_line(text: str) -> str:
     """A line without indentation, cut off if it is very long."""
     text = text.strip()
     return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
@@ -285,7 +289,7 @@ def source_line_of(module: Module) -> SourceLine:
         place = origin.location
         if place is not None and place.line > 0 and module.source is not None and place.file == module.source.file:
             text = statement_text(lines, place.line - 1) if place.line <= len(lines) else None
-            return shortened(text) if text is not None else None
+            return shorten_line(text) if text is not None else None
         program = module.programs.get(origin.program)
         if program is None or origin.op < 0 or origin.block >= len(program.blocks):
             return None

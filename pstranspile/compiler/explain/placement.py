@@ -26,9 +26,9 @@ from pstranspile.compiler.explain.job import (
 )
 from pstranspile.compiler.job import COST, DEFAULTS
 from pstranspile.compiler.plan.make import NOT_STATE, can_slice, hash_bytes, send_order
-from pstranspile.compiler.plan.plan import PlannedParameter, Slice, cut_rows, plan_json, quoted, row_width
-from pstranspile.ir.diagnostics import DiagnosticError, counted
-from pstranspile.ir.expect import checked, expect
+from pstranspile.compiler.plan.plan import PlannedParameter, Slice, cut_rows, plan_json, quote_name, row_width
+from pstranspile.ir.diagnostics import DiagnosticError, quantity
+from pstranspile.ir.expect import check_arguments, expect
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import Slicing
@@ -221,7 +221,7 @@ class PlacedSlice(NamedTuple):
         return next((choice for choice in self.choices[1:] if choice.fits), None)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Placement:
     """The reasons for the place of a variable, as `str` shows them.
@@ -246,14 +246,14 @@ class Placement:
 
     def __repr__(self) -> str:
         """`<Placement of %fc_0.w_0: 2 slices, RoundRobin>`."""
-        return f"<Placement of {quoted(self.variable)}: {counted(len(self.slices), 'slice')}, {self.split_method}>"
+        return f"<Placement of {quote_name(self.variable)}: {quantity(len(self.slices), 'slice')}, {self.split_method}>"
 
     def __str__(self) -> str:
         """The lines that `pstranspile plan --why` prints."""
         return placement_text(self).rstrip("\n")
 
 
-@checked
+@check_arguments
 def why(compiled: Compiled, variable: str) -> Placement:
     """The reasons for the place of a parameter, of a slice, or of a gradient or optimizer state that follows one, and
     what a step would cost with it on other servers.
@@ -273,7 +273,7 @@ def why(compiled: Compiled, variable: str) -> Placement:
         limited = "rows are dealt out by id, one by one"
         return Placement(name, table.name, "table", settings.split_method, cut, "id", limited, ())
     states = _states(compiled)
-    parameter, part, role = _followed(compiled, name, states)
+    parameter, part, role = _resolve_name(compiled, name, states)
     if plan.geo is not None:
         settings = settings._replace(slice_var_up=True)  # geo cuts in any case
     # Why a parameter is whole is read off the programs of its server; no other programs are needed, nor made.
@@ -283,7 +283,7 @@ def why(compiled: Compiled, variable: str) -> Placement:
     job = ExplainedJob(servers, held, settings, source_line_of(compiled.source))
     loads = _Loads(compiled, states)
     by_job = _by_job(compiled, parameter.name)
-    slices = tuple(_placed(job, loads, parameter, s, by_job) for s in parameter.slices if part in (None, s))
+    slices = tuple(_placed_slice(job, loads, parameter, s, by_job) for s in parameter.slices if part in (None, s))
     group = loads.group_of(parameter.name)
     limit, limited = _limit(job, parameter, by_job, group, slices)
     cut = why_cut(job, parameter.name)
@@ -313,7 +313,7 @@ def _states(compiled: Compiled) -> _States:
     return result
 
 
-def _followed(compiled: Compiled, name: str, states: _States) -> tuple[PlannedParameter, Slice | None, str]:
+def _resolve_name(compiled: Compiled, name: str, states: _States) -> tuple[PlannedParameter, Slice | None, str]:
     """The parameter, the slice if the name is that of one, and what the variable is to it. Raises Unknown."""
     plan = compiled.plan
     found: dict[str, tuple[PlannedParameter, Slice | None, str]] = {
@@ -336,7 +336,7 @@ def _followed(compiled: Compiled, name: str, states: _States) -> tuple[PlannedPa
     programs = compiled.source.programs.values()
     if any(program.find_var(name) is not None for program in programs):
         what = "no parameter, nor the gradient or optimizer state of one"
-        raise Unknown(f"the plan does not place {quoted(name)}: it is {what}; {near}")
+        raise Unknown(f"the plan does not place {quote_name(name)}: it is {what}; {near}")
     raise Unknown(f"there is no variable {name!r}; {near}")
 
 
@@ -410,7 +410,7 @@ class _Loads:
         return Choice(here, self.moved[self._busiest[0]], self.held[here]), *others
 
 
-def _placed(
+def _placed_slice(
     job: ExplainedJob, loads: _Loads, parameter: PlannedParameter, part: Slice, by_job: Sequence[Slice] | None
 ) -> PlacedSlice:
     row = next(row for row in rows_of(job, parameter.name) if row["slice"] == part.name)
@@ -452,13 +452,13 @@ def _limit(
     if servers == 1:
         return "servers", "there is one server"
     if elements < 2 * minimum:
-        size = f"a slice has at least {counted(minimum, 'element')}, and it has {elements:,}"
+        size = f"a slice has at least {quantity(minimum, 'element')}, and it has {elements:,}"
         return "min_block_size", f"min_block_size keeps it whole: {size}"
     if rows < 2:
-        return "rows", f"it has {counted(rows, 'row')}, and rows are not cut"
+        return "rows", f"it has {quantity(rows, 'row')}, and rows are not cut"
     if rows < 2 * least:
         size = (
-            f"a slice has at least {counted(minimum, 'element')} in {counted(least, 'row')}, and it has {rows:,} rows"
+            f"a slice has at least {quantity(minimum, 'element')} in {quantity(least, 'row')}, and it has {rows:,} rows"
         )
         return "min_block_size", f"min_block_size keeps it whole: {size}"
     if len(group) > 1 or any(parameter.name in each for each in job.plan.get("groups", ())):
@@ -474,10 +474,10 @@ def _limit_of_cut(method: str, elements: int, minimum: int, servers: int, slices
         return "level", "it is cut where a server reaches the level to which all are filled"
     fit = max(1, elements // minimum)
     if slices < min(servers, fit):
-        return "rows", f"rows are not cut, so that it has {counted(slices, 'slice')} of whole rows"
+        return "rows", f"rows are not cut, so that it has {quantity(slices, 'slice')} of whole rows"
     if fit < servers:
-        return "min_block_size", f"a slice has at least {counted(minimum, 'element')}, so that {slices} fit"
-    return "servers", f"it has a slice for each of {counted(servers, 'server')}"
+        return "min_block_size", f"a slice has at least {quantity(minimum, 'element')}, so that {slices} fit"
+    return "servers", f"it has a slice for each of {quantity(servers, 'server')}"
 
 
 _SHOWN = 4
@@ -491,34 +491,35 @@ def placement_text(found: Placement) -> str:
     """The reasons as text: a line on the variable, the formula and its limit, then each slice with its servers."""
     lines = [_heading(found), f"  {found.cut}", f"  limit: {found.limited} ({found.limit})"]
     if found.together:
-        names = ", ".join(map(quoted, found.together))
+        names = ", ".join(map(quote_name, found.together))
         lines.append(f"  together with {names}: what other servers would move and hold is that of all of them")
     unit = "an exchange" if found.unit == "exchange" else "a step"
     for part in found.slices[:_SLICES]:
         rows = f", rows {part.start:,} to {part.stop:,}," if part.name != found.parameter else ""
         lines += [
             "",
-            f"{quoted(part.name)}{rows} is on {part.endpoint}: {part.held:,} bytes; {part.moved:,.0f} moved in {unit}",
+            f"{quote_name(part.name)}{rows} is on {part.endpoint}: {part.held:,} bytes; "
+            f"{part.moved:,.0f} moved in {unit}",
             f"  {part.reason}",
         ]
         if part.rule != COST:
             lines.append(f"  {_regardless(part.rule)}")
         lines += _table(part)
         if len(part.choices) > _SHOWN:
-            lines.append(f"  {counted(len(part.choices) - _SHOWN, 'server')} more, which --json lists")
+            lines.append(f"  {quantity(len(part.choices) - _SHOWN, 'server')} more, which --json lists")
     if len(found.slices) > _SLICES:
-        lines += ["", f"{counted(len(found.slices) - _SLICES, 'slice')} more, which --json lists"]
+        lines += ["", f"{quantity(len(found.slices) - _SLICES, 'slice')} more, which --json lists"]
     return "\n".join(lines) + "\n"
 
 
 def _heading(found: Placement) -> str:
-    name, parameter = quoted(found.variable), quoted(found.parameter)
+    name, parameter = quote_name(found.variable), quote_name(found.parameter)
     if found.role == "table":
         about = "" if found.variable == found.parameter else f" is the gradient of {parameter}, which"
         return f"{name}{about} is dealt out to all servers by id"
     if found.role == "parameter":
         is_cut = found.slices[0].name != found.parameter
-        return f"{name} has {counted(len(found.slices), 'slice')}" if is_cut else f"{name} is whole"
+        return f"{name} has {quantity(len(found.slices), 'slice')}" if is_cut else f"{name} is whole"
     if found.role == "slice":
         return f"{name} is a slice of {parameter}"
     what = "the gradient" if found.role == "gradient" else "a state of the optimizer"

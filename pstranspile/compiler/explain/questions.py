@@ -14,8 +14,8 @@ from pstranspile.compiler.explain.answers import (
     Link,
     Listed,
     OpAnswer,
+    OpPosition,
     Overview,
-    Place,
     Source,
     VariableAnswer,
     notes_of,
@@ -24,7 +24,7 @@ from pstranspile.compiler.explain.answers import (
 from pstranspile.compiler.explain.job import ExplainedJob, Messages, Unknown, blocks_named, line_of, near_variables
 from pstranspile.compiler.explain.peers import peers_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
-from pstranspile.ir.diagnostics import listed
+from pstranspile.ir.diagnostics import name_list
 from pstranspile.ir.model import STARTUP, Location, Op, Origin, Var
 from pstranspile.ir.text.printer import var_parts
 from pstranspile.ir.types import OpRole
@@ -125,7 +125,7 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
     """
     machines = [job.machine(machine)] if machine else list(job.machines)
     name = name.removeprefix("%")
-    declared = _declared(job, name, machines)
+    declared = _declarations(job, name, machines)
     rows = [row for row in job.plan["distributed_vars"] if name in (row["slice"], row["origin"])]
     used = any(job.uses[m].read(name) or job.uses[m].written(name) for m in machines)
     if not declared and not used and (machine or not rows):
@@ -140,14 +140,14 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
         name,
         tuple(_about(job, messages, name, rows, gradient)),
         origin,
-        tuple(_held(job, row) for row in held),
+        tuple(_held_part(job, row) for row in held),
         cut,
         tuple(declared),
         tuple(_uses(job, name, machines)),
     )
 
 
-def _declared(job: ExplainedJob, name: str, machines: list[str]) -> list[tuple[str, str]]:
+def _declarations(job: ExplainedJob, name: str, machines: list[str]) -> list[tuple[str, str]]:
     """The declarations of a variable, each with its place: (machine @program^block, declaration)."""
     result: list[tuple[str, str]] = []
     for machine in machines:
@@ -257,7 +257,9 @@ def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
     """Yields a sentence about the place of a variable that is neither placed by the plan nor a gradient."""
     servers = set(job.servers.values())
     here = {m for m in job.machines if job.uses[m].read(name) or job.uses[m].written(name)}
-    schedule = any(job.op(Place(m, *u)).role in (OpRole.LR_SCHED,) for m in here for u in job.uses[m].written(name))
+    schedule = any(
+        job.op(OpPosition(m, *u)).role in (OpRole.LR_SCHED,) for m in here for u in job.uses[m].written(name)
+    )
     if here and here <= servers:
         why = "it belongs to the learning rate" if schedule else "only what moved to the servers uses it"
         yield f"It is on the servers only: {why}."
@@ -269,7 +271,7 @@ def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
 
 def _writers(job: ExplainedJob, name: str) -> tuple[set[str], set[str]]:
     """The op types and the rules of all ops that write a variable."""
-    ops = [job.op(Place(m, *used)) for m in job.machines for used in job.uses[m].written(name)]
+    ops = [job.op(OpPosition(m, *used)) for m in job.machines for used in job.uses[m].written(name)]
     return {op.type for op in ops}, {op.origin.rule for op in ops if op.origin}
 
 
@@ -279,7 +281,7 @@ def _dims(shape: list[int]) -> str:
     return f"{dims} element{'' if count == 1 else 's'}"
 
 
-def _held(job: ExplainedJob, row: dict[str, Any]) -> HeldPart:
+def _held_part(job: ExplainedJob, row: dict[str, Any]) -> HeldPart:
     start, stop = rows_held(row)
     why = why_there(job, row) if row["vtype"] in PARAMETERS else "it is where the update of its parameter is"
     return HeldPart(
@@ -300,7 +302,7 @@ def _uses(job: ExplainedJob, name: str, machines: list[str]) -> Iterator[Link]:
         uses = job.uses[machine]
         for relation, result in (("writes", uses.written(name)), ("reads", uses.read(name))):
             for used in result:
-                place = Place(machine, *used)
+                place = OpPosition(machine, *used)
                 yield Link(relation, place, line_of(job.op(place)))
 
 
@@ -325,16 +327,16 @@ def explain_line(job: ExplainedJob, line: str, machine: str | None = None) -> Li
     here = [(each, place, op) for each, place, op in found if not file or _is_named(each.file, file)]
     matching = [(each, place, op) for each, place, op in here if each.line == int(number)]
     if not matching:
-        raise Unknown(_without(line, file, int(number), [each for each, _, _ in here or found], here=bool(here)))
+        raise Unknown(_no_ops_message(line, file, int(number), [each for each, _, _ in here or found], here=bool(here)))
     files = list(dict.fromkeys(each.file for each, _, _ in matching))
     if len(files) > 1:
-        named = listed(f"{each}:{int(number)}" for each in files)
+        named = name_list(f"{each}:{int(number)}" for each in files)
         raise Unknown(f"several files have ops of a line {int(number)}: {named}")
     uses = tuple(Link(rule_of(op), place, line_of(op)) for _, place, op in matching)
     return LineAnswer(files[0], int(number), uses)
 
 
-def _ops(job: ExplainedJob, machines: list[str]) -> Iterator[tuple[Place, Op]]:
+def _ops(job: ExplainedJob, machines: list[str]) -> Iterator[tuple[OpPosition, Op]]:
     for machine in machines:
         for place in job.places(machine):
             yield place, job.op(place)
@@ -357,13 +359,13 @@ def _is_named(file: str, name: str) -> bool:
     return parts[-len(ends) :] == ends
 
 
-def _without(line: str, file: str, number: int, places: list[Location], *, here: bool) -> str:
+def _no_ops_message(line: str, file: str, number: int, places: list[Location], *, here: bool) -> str:
     """The message for a line without ops, with the nearest lines that have some."""
     if not places:
         return f"no op comes from line {line}; the programs state no lines of a source"
     files = list(dict.fromkeys(place.file for place in places))
     if file and not here:
-        return f"no op comes from {file}; the source is {listed(files)}"
+        return f"no op comes from {file}; the source is {name_list(files)}"
     near = sorted({place.line for place in places}, key=lambda each: (abs(each - number), each))[:NEAREST]
     of = f" of {files[0]}" if len(files) == 1 else ""
-    return f"no op comes from line {number}{of}; the nearest lines with ops are {listed(map(str, sorted(near)))}"
+    return f"no op comes from line {number}{of}; the nearest lines with ops are {name_list(map(str, sorted(near)))}"

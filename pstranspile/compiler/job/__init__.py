@@ -70,7 +70,7 @@ def parse_endpoint(text: str) -> str:
         raise ValueError(f"{trimmed!r} is not of the form host:port")
     if host.startswith("[") and host.endswith("]"):
         host = f"[{_ipv6(host[1:-1], trimmed)}]"
-    elif ":" in host and (joined := _joined(trimmed)):
+    elif ":" in host and (joined := _comma_separated(trimmed)):
         raise ValueError(f"{trimmed!r}: endpoints are separated by commas; write {joined}")
     elif ":" in host:
         raise ValueError(f"{trimmed!r}: an IPv6 address stands in brackets, as in [::1]:{FIRST_PORT}")
@@ -83,7 +83,7 @@ def parse_endpoint(text: str) -> str:
     return f"{host}:{int(port)}"
 
 
-def _joined(text: str) -> str:
+def _comma_separated(text: str) -> str:
     """The endpoints in a text that are separated by something other than commas, joined by commas; "" if the text is no
     such list.
     """
@@ -127,7 +127,7 @@ def local_endpoints(count: int, first_port: int = FIRST_PORT) -> tuple[str, ...]
     return tuple(f"127.0.0.1:{first_port + i}" for i in range(count))
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """A short description of a value, however large or deeply nested it is."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -152,7 +152,7 @@ def endpoints_of(key: str, value: object, findings: list[Diagnostic]) -> tuple[s
             return ()
         if not 1 <= value <= MAX_MACHINES:
             limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            findings.append(error("job-value", f"{key} is {shown(value)}; it must be {limit}", focus=key))
+            findings.append(error("job-value", f"{key} is {describe_value(value)}; it must be {limit}", focus=key))
             return ()
         return local_endpoints(value)
     texts: Sequence[str] = value.split(",") if isinstance(value, str) else value  # type: ignore[assignment]
@@ -168,7 +168,9 @@ def endpoints_of(key: str, value: object, findings: list[Diagnostic]) -> tuple[s
             parsed.append(parse_endpoint(text))
         except ValueError as problem:
             alone = key != "trainer_endpoints" and len(texts) == 1 and ":" not in text and text.strip()
-            sentence = f"{shown(text.strip())} is neither a number nor of the form host:port" if alone else problem
+            sentence = (
+                f"{describe_value(text.strip())} is neither a number nor of the form host:port" if alone else problem
+            )
             if alone and _HOST.fullmatch(text.strip()) and not re.match("[-+.0-9]", text.strip()):
                 sentence = f"{sentence}; did you mean {text.strip()}:{FIRST_PORT}?"
             findings.append(error("job-endpoint", f"{key}: {sentence}", focus=key))
@@ -190,7 +192,9 @@ def trainers_of(given: Mapping[str, object], findings: list[Diagnostic]) -> tupl
     if isinstance(value, int):
         if not 1 <= value <= MAX_MACHINES:
             limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            findings.append(error("job-value", f"trainers is {shown(value)}; it must be {limit}", focus="trainers"))
+            findings.append(
+                error("job-value", f"trainers is {describe_value(value)}; it must be {limit}", focus="trainers")
+            )
         if listed and len(listed) != value:
             message = f"trainers is {value}, but trainer_endpoints lists {len(listed)}"
             findings.append(error("job-conflict", message, focus="trainer_endpoints"))
@@ -424,25 +428,25 @@ def _wanted_type(key: str, value: object) -> str | None:
 
 
 def _with_type(value: object) -> str:
-    return f"{shown(value)} ({type(value).__name__})"
+    return f"{describe_value(value)} ({type(value).__name__})"
 
 
 def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     for key, (least, most) in INTEGERS.items():
         if not least <= values[key] <= most:
             limit = f"at least {least}" if values[key] < least else f"at most {most}"
-            yield error("job-value", f"{key} is {shown(values[key])}; it must be {limit}", focus=key)
+            yield error("job-value", f"{key} is {describe_value(values[key])}; it must be {limit}", focus=key)
     names = tuple(dict.fromkeys((*mode_names(), *CONFIG_MODES)))
     if values.get("mode") is not None and values["mode"] not in names:
-        yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
+        yield error("job-value", _unknown_value_message("mode", values["mode"], names), focus="mode")
     if values["distributed_table"] not in DISTRIBUTED_TABLES:
-        message = _unknown("distributed_table", values["distributed_table"], DISTRIBUTED_TABLES)
+        message = _unknown_value_message("distributed_table", values["distributed_table"], DISTRIBUTED_TABLES)
         yield error("job-value", message, focus="distributed_table")
     method = values["split_method"]
     module, colon, name = method.partition(":")
     own = colon and all(part.isidentifier() for part in [*module.split("."), name])
     if method not in SPLIT_METHODS and not own:
-        message = _unknown("split_method", method, (*SPLIT_METHODS, "module:Class"))
+        message = _unknown_value_message("split_method", method, (*SPLIT_METHODS, "module:Class"))
         yield error("job-value", message, focus="split_method")
 
 
@@ -459,10 +463,10 @@ def _table_errors(tables: Sequence[str]) -> Iterable[Diagnostic]:
         names.add(name)
 
 
-def _unknown(key: str, value: str, names: Sequence[str]) -> str:
+def _unknown_value_message(key: str, value: str, names: Sequence[str]) -> str:
     near = nearest(value[:60].lower(), [n.lower() for n in names])
     hint = next((f" (did you mean {n}?)" for n in names if n.lower() == near), "")
-    return f"{key} is {shown(value)}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
+    return f"{key} is {describe_value(value)}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
 
 
 def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:

@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
+from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, describe_value
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
-from pstranspile.ir.expect import checked, expect, path_of
+from pstranspile.ir.expect import check_arguments, expect, path_of
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
@@ -24,7 +24,7 @@ MAX_BYTES = 16 << 20
 """The largest size of a job file, in bytes."""
 
 
-@checked
+@check_arguments
 def load_job(
     path: str | Path | None, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
 ) -> Job:
@@ -51,7 +51,7 @@ def job_of_text(
     if not (result or trust_code or "split_method" in given):
         result += _own_code(from_file.get("split_method"))
     if result:
-        raise JobError(_placed(result, path, text, given))
+        raise JobError(_locate_findings(result, path, text, given))
     if "trainers" in given:
         from_file.pop("trainer_endpoints", None)
     if "mode" in given:
@@ -62,7 +62,7 @@ def job_of_text(
     try:
         return Job(**cast("dict[str, Any]", {**from_file, **given}))
     except JobError as problem:
-        raise JobError(_placed(problem.diagnostics, path, text, given)) from None
+        raise JobError(_locate_findings(problem.diagnostics, path, text, given)) from None
 
 
 def parse_setting(text: str) -> tuple[str, object]:
@@ -90,7 +90,7 @@ def _own_code(method: object) -> Iterable[Diagnostic]:
     """The finding about a dispatcher that the file itself names, as its code would be run."""
     if isinstance(method, str) and ":" in method:
         message = (
-            f"split_method names code to run, {shown(method)}, as no job file may unless it is trusted: "
+            f"split_method names code to run, {describe_value(method)}, as no job file may unless it is trusted: "
             "--trust-code on the command line, trust_code=True in Python"
         )
         yield error("job-code", message, focus="split_method")
@@ -98,10 +98,10 @@ def _own_code(method: object) -> Iterable[Diagnostic]:
 
 def _unknown_key(key: str, value: object = None) -> Diagnostic:
     if isinstance(value, dict):
-        message = f"a job has no tables, such as {shown(key)}; its keys stand at the top of the file"
+        message = f"a job has no tables, such as {describe_value(key)}; its keys stand at the top of the file"
         return error("job-unknown-key", message, focus=key)
     hint = did_you_mean(key[:60].lower(), KEYS) or f"; the keys are {', '.join(KEYS)}"
-    return error("job-unknown-key", f"a job has no key {shown(key)}{hint}", focus=key)
+    return error("job-unknown-key", f"a job has no key {describe_value(key)}{hint}", focus=key)
 
 
 def job_text(path: Path) -> str:
@@ -144,8 +144,8 @@ def _parse_json(file: str, text: str) -> object:
         seen = dict(pairs)
         if len(seen) != len(pairs):
             twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            message = f"{shown(twice)} stands twice"
-            raise JobError(_placed([error("job-file", message, focus=twice)], file, text, {}))
+            message = f"{describe_value(twice)} stands twice"
+            raise JobError(_locate_findings([error("job-file", message, focus=twice)], file, text, {}))
         return seen
 
     try:
@@ -198,7 +198,7 @@ _DIGITS = "a number has thousands of digits"
 """The message in place of Python's own about such a number, which is for programmers."""
 
 
-def _placed(
+def _locate_findings(
     findings: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
 ) -> Sequence[Diagnostic]:
     """The first findings, each with the place of the file that is wrong, unless an override gave it: a value, an item
@@ -269,7 +269,7 @@ def _key_at(text: str, key: str) -> int:
     does not occur.
     """
     at = text.find(key)
-    while at >= 0 and not (_begins(text, at) and _GIVES(text, at + len(key))):
+    while at >= 0 and not (_is_entry_start(text, at) and _GIVES(text, at + len(key))):
         at = text.find(key, at + 1)
     return at
 
@@ -277,7 +277,7 @@ def _key_at(text: str, key: str) -> int:
 _GIVES = Pattern(r"[\"']?\s*[=:\].]").match
 
 
-def _begins(text: str, at: int) -> bool:
+def _is_entry_start(text: str, at: int) -> bool:
     before = at - (text[at - 1 : at] in ('"', "'"))
     while text[before - 1 : before] in (" ", "\t", "["):
         before -= 1

@@ -256,7 +256,7 @@ def _findings(cluster: Cluster) -> Iterator[Diagnostic]:
     if any(server.mode == GEO for server in cluster.servers.values()):
         yield from _geo(cluster)
     elif cluster.servers:
-        yield from _served(cluster)
+        yield from _check_served_job(cluster)
     else:
         yield from check_rings(cluster)
         for part in cluster.parts:
@@ -264,7 +264,7 @@ def _findings(cluster: Cluster) -> Iterator[Diagnostic]:
             yield from check_collectives(part)
 
 
-def _served(cluster: Cluster) -> Iterator[Diagnostic]:
+def _check_served_job(cluster: Cluster) -> Iterator[Diagnostic]:
     """Checks a job whose servers update the parameters."""
     trainers = len(cluster.trainers)
     for part in cluster.parts:

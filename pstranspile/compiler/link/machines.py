@@ -42,7 +42,7 @@ def is_slice_type(part: Var, rows: int, whole: Var) -> bool:
     return part.kind is whole.kind and part.dtype is whole.dtype and part.shape == (rows, *whole.shape[1:])
 
 
-def described(var: Var | None) -> str:
+def describe_type(var: Var | None) -> str:
     """The type of a variable in a message."""
     if var is None:
         return "not declared"
@@ -393,7 +393,7 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                 server.idle.append((index, op))
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
-                server.merges.append(_merged(op, block, position))
+                server.merges.append(_read_merge(op, block, position))
             else:  # a parameter and its change, as in geo
                 kept = [name for name in inputs["X"] if name in known and name in op.outputs.get("Out", ())]
                 updated += kept
@@ -407,7 +407,7 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
     return made
 
 
-def _merged(op: Op, block: Block, position: int) -> Merged:
+def _read_merge(op: Op, block: Block, position: int) -> Merged:
     following = block.ops[position + 1] if position + 1 < len(block.ops) else None
     if (
         following is None

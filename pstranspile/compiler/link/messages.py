@@ -10,7 +10,7 @@ from pstranspile.compiler.link.machines import (
     Cluster,
     Server,
     Trainer,
-    described,
+    describe_type,
     finding,
     is_slice_type,
     names_text,
@@ -70,7 +70,7 @@ def _check_trainer(
         for name in server.awaited:
             own, other = main.vars.get(name), server.vars.get(name)
             if not same_type(own, other):
-                message = f"%{name} is {described(own)} here, {described(other)} on {server.role.name}"
+                message = f"%{name} is {describe_type(own)} here, {describe_type(other)} on {server.role.name}"
                 yield finding("link-geo", role, tick, message, name)
 
 
@@ -100,7 +100,7 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
             pushed.update(slices)
         rows = sum(var.shape[0] for name in slices if (var := held[name]) is not None and var.shape)
         if whole is None or not whole.shape or rows != whole.shape[0]:
-            message = f"the servers hold {rows} rows of %{table}, which is {described(whole)}"
+            message = f"the servers hold {rows} rows of %{table}, which is {describe_type(whole)}"
             yield finding("link-geo", role, op, message, table)
     looked_up: dict[str, set[str]] = {}
     for _, lookup in trainer.main.lookups():
@@ -162,9 +162,9 @@ def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[D
         elif name not in mapped:
             yield finding("link-blocks", role, reader, f"grad_to_block_id does not name %{name}", name)
         elif not _fits(server.vars.get(name), server.vars.get(parameter)):
-            message = f"%{name} is {described(server.vars.get(name))}, "
+            message = f"%{name} is {describe_type(server.vars.get(name))}, "
             yield finding(
-                "link-geo", role, reader, f"{message}%{parameter} {described(server.vars.get(parameter))}", name
+                "link-geo", role, reader, f"{message}%{parameter} {describe_type(server.vars.get(parameter))}", name
             )
     for name, reader in server.parameters.items():
         count = server.fetched_at_startup.get(name, 0)
@@ -221,12 +221,12 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
             whole = variables.get(given[0]) if given else None
             rows = sections[position] if position < len(sections) else -1
             fits = whole is not None and held is not None and is_slice_type(held, rows, whole)
-            mine = f"{rows} rows of {described(whole)}"
+            mine = f"{rows} rows of {describe_type(whole)}"
         else:
             fits, mine = same_type(variables.get(name), held), ""
         if not fits:
-            mine = mine or described(variables.get(name))
-            message = f"%{name} has another type on {server.role.name}: {mine} here, {described(held)} there"
+            mine = mine or describe_type(variables.get(name))
+            message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(held)} there"
             yield finding("link-send", role, op, message, name)
         if layout is not None:
             yield from _check_place(trainer, op, server, position, name, layout)
@@ -318,12 +318,12 @@ def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     for name, slices in trainer.layouts.items():
         first = trainer.startup_layouts.get(name)
         if first is not None and first != slices:
-            op = next(op for _, op in trainer.main.of("recv") if set(slices) & set(_fetched(op)))
+            op = next(op for _, op in trainer.main.of("recv") if set(slices) & set(_fetched_names(op)))
             message = f"%{name} is made of {_list(slices)} in a step, of {_list(first)} at start-up"
             yield finding("link-partition", trainer.role, op, message, name)
 
 
-def _fetched(op: Op) -> Sequence[str]:
+def _fetched_names(op: Op) -> Sequence[str]:
     return strings_attr(op, "recv_varnames") or op.outputs.get("Out", ())
 
 
@@ -337,7 +337,7 @@ def _check_program(
     variables = calls.vars
     arrived: dict[str, int] = {}
     for position, op in calls.of("recv"):
-        outputs, names, endpoints = op.outputs.get("Out", ()), _fetched(op), strings_attr(op, "epmap")
+        outputs, names, endpoints = op.outputs.get("Out", ()), _fetched_names(op), strings_attr(op, "epmap")
         if len(names) != len(endpoints):
             message = f"{len(names)} variables are fetched from {len(endpoints)} servers"
             yield finding("link-receive", trainer.role, op, message, next(iter(names), ""))
@@ -363,8 +363,8 @@ def _check_program(
             else:
                 fits = names is not outputs or same_type(variables.get(name), held)
             if not fits:
-                mine = described(whole or variables.get(name))
-                message = f"%{name} has another type on {server.role.name}: {mine} here, {described(held)} there"
+                mine = describe_type(whole or variables.get(name))
+                message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(held)} there"
                 yield finding("link-receive", trainer.role, op, message, name)
             owners = cluster.owners.get(name)
             if owners is None or len(owners) != 1 or owners[0] != endpoint:
@@ -418,9 +418,9 @@ def check_cut(
     rows = [var.shape[0] if var is not None and var.shape else 0 for var in result]
     fits = bool(dims) and sum(rows) == dims[0] and op.attrs.get("axis", 0) == 0
     if not fits or any(var is None or var.dtype is not full.dtype or var.shape[1:] != dims[1:] for var in result):  # pyright: ignore
-        types = ", ".join([f"%{name} {described(var)}" for name, var in zip(parts, result, strict=True)])
+        types = ", ".join([f"%{name} {describe_type(var)}" for name, var in zip(parts, result, strict=True)])
         yield finding(
-            "link-partition", trainer.role, op, f"{types} are not the rows of %{whole}, {described(full)}", whole
+            "link-partition", trainer.role, op, f"{types} are not the rows of %{whole}, {describe_type(full)}", whole
         )
     if sections and list(sections) != rows:
         message = f"the sections {list(sections)} of %{whole} are not the {rows} rows of {_list(parts)}"
@@ -504,7 +504,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
             yield finding("link-prefetch", role, merge, message, next(iter(merge.inputs.get("Ids", ())), ""))
         for name, result, endpoint in zip(sent, answers, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
-            table = _answered(server, name, result) if server else None
+            table = _answering_table(server, name, result) if server else None
             if server is None or table is None:
                 message = f"{endpoint!r} does not answer the ids %{name} with %{result}"
                 yield finding("link-prefetch", role, op, message, name)
@@ -522,7 +522,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
     yield from _check_gradients(trainer, cluster, tables)
 
 
-def _answered(server: Server, ids: str, result: str) -> str | None:
+def _answering_table(server: Server, ids: str, result: str) -> str | None:
     """The table whose rows the server returns for these ids under that name; None if it does not."""
     for entry in strings_attr(server.op, "prefetch_var_name_to_block_id"):
         name, _, text = entry.rpartition(":")
@@ -546,18 +546,18 @@ def _check_rows(
     """Checks that the server has its share of the table's rows, with the width that the trainer expects."""
     whole, held, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
     if whole is None or held is None or not whole.shape:
-        message = f"%{table} is {described(whole)} here, {described(held)} on {server.role.name}"
+        message = f"%{table} is {describe_type(whole)} here, {describe_type(held)} on {server.role.name}"
         yield finding("link-prefetch", trainer.role, op, message, table)
         return
     share = (-(-whole.shape[0] // servers), *whole.shape[1:])
     if held.shape != share or held.dtype is not whole.dtype:
         message = (
-            f"%{table} is {described(held)} on {server.role.name}, {list(share)} is its share of {servers} servers"
+            f"%{table} is {describe_type(held)} on {server.role.name}, {list(share)} is its share of {servers} servers"
         )
         yield finding("link-prefetch", trainer.role, op, message, table)
     if rows is None or rows.shape[1:] != whole.shape[1:] or rows.dtype is not whole.dtype:
         yield finding(
-            "link-prefetch", trainer.role, op, f"%{result} is {described(rows)}, a row of %{table} is not", result
+            "link-prefetch", trainer.role, op, f"%{result} is {describe_type(rows)}, a row of %{table} is not", result
         )
 
 
@@ -576,7 +576,7 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
             yield finding("link-prefetch", trainer.role, op, f"%{name} and the other parts are not sent", name)
             continue
         if gradient is None or gradient.kind is not VarKind.SELECTED_ROWS:
-            message = f"it splits %{whole}, {described(gradient)}, which is no sparse gradient"
+            message = f"it splits %{whole}, {describe_type(gradient)}, which is no sparse gradient"
             yield finding("link-prefetch", trainer.role, op, message, whole)
         endpoints = strings_attr(send, "epmap")
         for name, endpoint in zip(parts, endpoints, strict=False):
@@ -659,7 +659,7 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
     whole = trainer.main.vars.get(table)
     dims = whole.shape if whole is not None else ()
     if whole is None or not dims or sum(heights) != dims[0]:
-        message = f"height_sections {list(heights)} are not the rows of %{table}, {described(whole)}"
+        message = f"height_sections {list(heights)} are not the rows of %{table}, {describe_type(whole)}"
         yield finding("link-lookup", role, op, message, table)
         return
     again = table in trainer.layouts
@@ -673,7 +673,7 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
         if not again:
             server.fetched[name] = server.fetched.get(name, 0) + 1
         if held.dtype is not whole.dtype or held.shape != (height, *dims[1:]):
-            message = f"%{name} is {described(held)} on {server.role.name}, the lookup takes {height} rows of it"
+            message = f"%{name} is {describe_type(held)} on {server.role.name}, the lookup takes {height} rows of it"
             yield finding("link-lookup", role, op, message, name)
         owners = cluster.owners.get(name)
         if owners != [endpoint]:
@@ -722,7 +722,7 @@ def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnosti
         name = op.output("Out") or ""
         var = trainer.main.vars.get(name)
         if name in tables and var is not None and tuple(ints_attr(op, "shape")) != var.shape:
-            message = f"it gives %{name} the dims {list(ints_attr(op, 'shape'))}, which is {described(var)}"
+            message = f"it gives %{name} the dims {list(ints_attr(op, 'shape'))}, which is {describe_type(var)}"
             yield finding("link-lookup", trainer.role, op, message, name)
 
 
@@ -808,7 +808,7 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
                 message = f"%{name} is not filled with %{parameter} at start-up"
                 yield finding("link-backup", server.role, ref or op, message, name)
             elif not same_type(server.vars.get(name), server.vars.get(parameter)):
-                slot, backup = described(server.vars.get(name)), described(server.vars.get(parameter))
+                slot, backup = describe_type(server.vars.get(name)), describe_type(server.vars.get(parameter))
                 yield finding("link-backup", server.role, ref or op, f"%{name} is {slot}, %{parameter} {backup}", name)
 
 
@@ -834,7 +834,7 @@ def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
                 server.notices.setdefault(name, []).append(trainer.number)
                 mine = trainer.main.vars.get(name)
                 if not same_type(mine, held):
-                    message = f"%{name} is {described(mine)} here, {described(held)} on {server.role.name}"
+                    message = f"%{name} is {describe_type(mine)} here, {describe_type(held)} on {server.role.name}"
                     yield finding("link-counter", trainer.role, op, message, name)
 
 

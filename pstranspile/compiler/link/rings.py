@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
-from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, described, finding, names_text
+from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, describe_type, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import OpRole, VarKind
@@ -68,7 +68,7 @@ def _check_ids(trainer: Trainer, op: Op) -> Iterator[Diagnostic]:
         var = trainer.startup.vars.get(name)
         if var is None or var.kind is not VarKind.RAW or not var.persistable:
             yield finding(
-                "link-ring", trainer.role, op, f"%{name} is {described(var)}, must be a RAW persistable", name
+                "link-ring", trainer.role, op, f"%{name} is {describe_type(var)}, must be a RAW persistable", name
             )
     if op.outputs.get("NCCLID") != ("NCCLID",):
         yield finding("link-ring", trainer.role, op, "it does not make %NCCLID", "NCCLID")
@@ -159,7 +159,7 @@ def _reductions(calls: Calls) -> list[Placed]:
     return [placed for kind, found in calls.ops.items() if facts_of(kind).all_reduce for placed in found]
 
 
-class Step(NamedTuple):
+class CollectiveStep(NamedTuple):
     """An operation that all trainers must do alike: op type, ring, root, variable and its type."""
 
     kind: str
@@ -172,7 +172,7 @@ class Step(NamedTuple):
 def check_collectives(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
     """Checks all collective ops of all trainers, and the use of their results."""
     for startup in (True, False):
-        model: tuple[Trainer, list[tuple[Step, Op]]] | None = None
+        model: tuple[Trainer, list[tuple[CollectiveStep, Op]]] | None = None
         for trainer in trainers:
             calls = trainer.startup if startup else trainer.main
             steps = _steps(calls)
@@ -185,20 +185,22 @@ def check_collectives(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
             yield from _check_reduced(trainer, len(trainers))
 
 
-def _steps(calls: Calls) -> list[tuple[Step, Op]]:
+def _steps(calls: Calls) -> list[tuple[CollectiveStep, Op]]:
     result = [item for kind in calls.ops if _is_collective(kind) for item in calls.ops[kind]]
     result.sort(key=lambda item: item.position)
     variables = calls.vars
-    steps: list[tuple[Step, Op]] = []
+    steps: list[tuple[CollectiveStep, Op]] = []
     for _, op in result:
         name = op.input("X") or ""
-        step = Step(op.type, int_attr(op, "ring_id"), int_attr(op, "root"), name, described(variables.get(name)))
+        step = CollectiveStep(
+            op.type, int_attr(op, "ring_id"), int_attr(op, "root"), name, describe_type(variables.get(name))
+        )
         steps.append((step, op))
     return steps
 
 
 def _check_alike(
-    trainer: Trainer, steps: list[tuple[Step, Op]], model: tuple[Trainer, list[tuple[Step, Op]]]
+    trainer: Trainer, steps: list[tuple[CollectiveStep, Op]], model: tuple[Trainer, list[tuple[CollectiveStep, Op]]]
 ) -> Iterator[Diagnostic]:
     """Yields a finding for the first operation that differs from the model trainer's. From there on each trainer would
     wait for another operation, so later differences are not reported.
@@ -215,7 +217,7 @@ def _check_alike(
         yield finding("link-collective", trainer.role, longer[1], message, longer[0].name)
 
 
-def _text(step: Step) -> str:
+def _text(step: CollectiveStep) -> str:
     root = f" from {step.root}" if step.kind == "c_broadcast" else ""
     return f"{step.kind}{root} of %{step.name} ({step.type}) on ring {step.ring}"
 
@@ -302,7 +304,7 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
     sent = {name for _, op in trainer.startup.of("c_broadcast") for name in op.inputs.get("X", ())}
     dealt = {op.input("W") for op in ops if op.attrs.get("is_distributed") is True}
     dealt.update(v.name for v in trainer.main.program.parameters() if v.parameter and v.parameter.is_distributed)
-    finished = _finished(ops)
+    finished = _finished_gradients(ops)
     averaged = any(gradient in reduced for gradient, _ in finished.values())
     for op in ops:
         if "Param" not in op.inputs or "Grad" not in op.inputs:
@@ -324,7 +326,7 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
     yield from _check_mean(trainer, trainers, averaged, reduced)
 
 
-def _finished(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
+def _finished_gradients(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
     """The gradient of each parameter, and how many ops of the backward pass finish it, from their role variables."""
     lines: dict[str, tuple[str, int]] = {}
     for op in ops:

@@ -20,11 +20,11 @@ from pstranspile.compiler.emit.rules import (
     REPORT_ROWS,
     REPORT_STEP,
     SERVE,
-    made,
+    derived_origin,
     made_of_program,
 )
 from pstranspile.compiler.emit.server_block import ServerMain, ServerProgram
-from pstranspile.compiler.emit.servers import together, training_names
+from pstranspile.compiler.emit.servers import combine_facts, training_names
 from pstranspile.compiler.emit.trainer import StartupTemplate, emit_trainer_startup
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import COSTS, ModeSettings, Promise, off
@@ -78,12 +78,12 @@ def find_local_updates(program: Program, steps: Steps) -> Facts:
     """
     roles = steps.run("find-roles", find_roles, program.main_block)
     uses = steps.run("find-uses", uses_of, program.main_block, frozenset[int]())
-    updates = steps.run("find-updates", _trained, program, roles)
+    updates = steps.run("find-updates", _find_updates, program, roles)
     findings = () if updates else (no_updates(program),)
     return Facts(program, uses, roles, updates, (), frozenset(), findings=findings)
 
 
-def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:
+def _find_updates(program: Program, roles: Roles) -> tuple[Update, ...]:
     ops, variables = program.main_block.ops, program.main_block.vars
     result: dict[str, Update] = {}
     for index in roles.optimize:
@@ -241,7 +241,7 @@ def emit_geo_server(
         entries.append(f"{change.name}:{block}")
         if parameter.sparse:
             sparse_pairs.append(f"{change.name}:{s.name}")
-        origin = made(updated_by[parameter.name], ADD_CHANGE)
+        origin = derived_origin(updated_by[parameter.name], ADD_CHANGE)
         add = make_op("sum", {"X": [s.name, change.name]}, {"Out": [s.name]}, origin=origin)
         server.blocks[block].ops.append(add)
     if not blocks:
@@ -328,10 +328,10 @@ def emit_geo_trainer(
 def _on_trainer(op: Op, *, is_clip: bool) -> Op:
     """The op in the form for trainers: clips belong to the backward pass, lookups are local."""
     if is_clip:
-        return op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP))
+        return op._replace(role=OpRole.BACKWARD, origin=derived_origin(op.origin, KEEP_CLIP))
     if op.type == "lookup_table" and op.attrs.get("remote_prefetch") is True:
         attrs = FrozenMap({**op.attrs, "remote_prefetch": False})
-        return op._replace(attrs=attrs, origin=made(op.origin, LOCAL_LOOKUP))
+        return op._replace(attrs=attrs, origin=derived_origin(op.origin, LOCAL_LOOKUP))
     return op
 
 
@@ -368,7 +368,7 @@ def emit_geo_trainer_startup(template: GeoStartupTemplate, trainer: int) -> Prog
     return program.with_main_block(main)
 
 
-class Part(NamedTuple):
+class GeoProgram(NamedTuple):
     """One training program: its facts, and the rows that its steps report to the communicator."""
 
     facts: Facts
@@ -382,7 +382,7 @@ class GeoJob:
     module: Module
     facts: Facts
     plan: Plan
-    parts: dict[str, Part]
+    parts: dict[str, GeoProgram]
     steps: Steps
 
     @cached_property
@@ -399,7 +399,7 @@ class GeoJob:
         return [self.plan.by_name[update.parameter] for update in facts.updates]
 
     @cached_property
-    def _received(self) -> Plan:
+    def _startup_fetch_plan(self) -> Plan:
         """The plan restricted to the parameters that trainers fetch at the start: as in Fluid, all but looked-up
         tables.
         """
@@ -415,10 +415,10 @@ class GeoJob:
     @cached_property
     def _startup_template(self) -> GeoStartupTemplate:
         declared = self.facts.program.main_block.vars
-        return GeoStartupTemplate(self.plan, self._received, declared, self.module[STARTUP])
+        return GeoStartupTemplate(self.plan, self._startup_fetch_plan, declared, self.module[STARTUP])
 
     @cached_property
-    def _owned(self) -> dict[str, list[tuple[PlannedParameter, Slice]]]:
+    def _slices_by_server(self) -> dict[str, list[tuple[PlannedParameter, Slice]]]:
         owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in self.plan.pservers}
         for parameter in self.plan.parameters:
             for s in parameter.slices:
@@ -449,7 +449,7 @@ class GeoJob:
 
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`."""
-        owned, source = self._owned[endpoint], self.facts.program
+        owned, source = self._slices_by_server[endpoint], self.facts.program
         run = self.steps.run
         server = run("emit-pservers", emit_geo_server, self.plan, source, owned, self._updated_by, endpoint)
         startup = run("emit-pserver-startups", emit_pserver_startup, server, self._initialisers)
@@ -464,7 +464,7 @@ class GeoFacts(NamedTuple):
     """The facts of a module in mode geo: those of each training program, main first, and of all together."""
 
     module: Module
-    parts: dict[str, Part]
+    parts: dict[str, GeoProgram]
     whole: Facts
 
 
@@ -486,11 +486,11 @@ class Geo:
         message = "it is a large table, of which geo-SGD would have every trainer hold all rows"
         large = made_large(module[STARTUP]).items()
         raise_errors(at_op("table-large", f"%{name}: {message}", op, focus=f"%{name}") for name, op in large)
-        parts: dict[str, Part] = {}
+        parts: dict[str, GeoProgram] = {}
         for name in training_names(module):
             facts = find_local_updates(module[name], steps)
-            parts[name] = Part(facts, steps.run("find-tables", find_sent_rows, facts))
-        return GeoFacts(module, parts, together([part.facts for part in parts.values()]))
+            parts[name] = GeoProgram(facts, steps.run("find-tables", find_sent_rows, facts))
+        return GeoFacts(module, parts, combine_facts([part.facts for part in parts.values()]))
 
     def prepare(self, facts: GeoFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
         """The plan of a job in mode geo, and its emitter. Raises DiagnosticError."""
@@ -510,12 +510,12 @@ class Geo:
                 plan = apply_plan(plan, whole, job, pieces, False)
         geo, order = _geo(module, job, parts.values()), tuple(range(len(plan.parameters)))
         plan = replace(plan, geo=geo, send_order=order, made_for=module)
-        raise_errors(_taken(module, plan))
+        raise_errors(_reserved_name_errors(module, plan))
         warnings += [*_name_warnings(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
         return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))
 
 
-def _sparse(facts: Facts, parts: dict[str, Part]) -> frozenset[str]:
+def _sparse(facts: Facts, parts: dict[str, GeoProgram]) -> frozenset[str]:
     """The parameters whose gradients are sparse in every program that updates them."""
     dense = {
         update.parameter
@@ -526,7 +526,7 @@ def _sparse(facts: Facts, parts: dict[str, Part]) -> frozenset[str]:
     return frozenset(update.parameter for update in facts.updates if update.parameter not in dense)
 
 
-def _geo(module: Module, job: Job, parts: Iterable[Part]) -> GeoPlan:
+def _geo(module: Module, job: Job, parts: Iterable[GeoProgram]) -> GeoPlan:
     mint = NameMint(name for program in module.programs.values() for block in program.blocks for name in block.vars)
     step, begin = mint.mint(f"{CONTROL}step"), mint.mint(f"{CONTROL}{BEGIN}")
     token = mint.mint("geo_step")
@@ -535,7 +535,7 @@ def _geo(module: Module, job: Job, parts: Iterable[Part]) -> GeoPlan:
     return GeoPlan(job.geo_sgd_need_push_nums, step, begin, token, names)
 
 
-def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
+def _reserved_name_errors(module: Module, plan: Plan) -> list[Diagnostic]:
     """Errors for variables of the program whose names are reserved by the communicator."""
     needed = {BEGIN: "tells the communicator that the parameters are there"}
     for parameter in plan.parameters:

@@ -12,7 +12,7 @@ from pstranspile.compiler.analysis.reductions import (
     is_loss_gradient,
     reads_of,
 )
-from pstranspile.compiler.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
+from pstranspile.compiler.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, derived_origin, made_of_program
 from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings
 from pstranspile.compiler.modes.shared.without_servers import (
     CollectiveMode,
@@ -66,7 +66,7 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
     named = ""
     for index, op in enumerate(program.main_block.ops):
         if named and (has_role(op, OpRole.OPTIMIZE) or (waiting and not waiting.isdisjoint(reads_of(program, op)))):
-            yield from wait_for_rings(named, rings, OpRole.BACKWARD, made(op.origin, WAIT_SUMS))
+            yield from wait_for_rings(named, rings, OpRole.BACKWARD, derived_origin(op.origin, WAIT_SUMS))
             waiting.clear()
             named = ""
         yield op
@@ -78,7 +78,7 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
         sums = after.get(index, ())
         if sums:
             waiting.update(reduction.variable for reduction in sums)
-            origin = made(op.origin, SUM_GRADIENT)
+            origin = derived_origin(op.origin, SUM_GRADIENT)
             yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, origin)
             for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one comes first
                 yield sum_over_ring(reduction, OpRole.BACKWARD, origin)
@@ -87,7 +87,7 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
 
 
 def _divide(name: str, trainers: int, origin: Origin | None) -> Op:
-    return scale(name, trainers, OpRole.BACKWARD, made(origin, AVERAGE))
+    return scale(name, trainers, OpRole.BACKWARD, derived_origin(origin, AVERAGE))
 
 
 MODE = GradAllreduce()

@@ -10,7 +10,7 @@ from pstranspile.compiler.emit.rules import (
     FIRST_SNAPSHOT,
     SUM_DIFFERENCES,
     WAIT_SUMS,
-    made,
+    derived_origin,
     made_of_program,
 )
 from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings, Promise
@@ -59,7 +59,7 @@ class LocalSgd(CollectiveMode):
     def snapshot(self, var: Var, origin: Origin | None) -> tuple[Var, Op]:
         """The snapshot variable of a parameter, and the op that initialises it."""
         name = snapshot_name(var.name)
-        op = take_snapshot(var.name, OpRole.FORWARD, made(origin, FIRST_SNAPSHOT))
+        op = take_snapshot(var.name, OpRole.FORWARD, derived_origin(origin, FIRST_SNAPSHOT))
         return Var(name, var.kind, var.tensor, persistable=True), op
 
 
@@ -99,7 +99,7 @@ def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Itera
         after.setdefault(average.after, []).append(average)
     for index, op in enumerate(ops):
         yield op
-        origin = made(op.origin, SUM_DIFFERENCES)
+        origin = derived_origin(op.origin, SUM_DIFFERENCES)
         for average in reversed(after.get(index, ())):
             yield _difference(average.parameter, origin)
             yield wait_for_computing(average.parameter, OpRole.OPTIMIZE, origin)
@@ -108,7 +108,7 @@ def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Itera
 
 def _closing(ops: Sequence[Op], averages: Sequence[Reduction], trainers: int) -> Iterator[Op]:
     for average in reversed(averages):
-        name, origin = average.parameter, made(ops[average.after].origin, AVERAGE_PARAMETERS)
+        name, origin = average.parameter, derived_origin(ops[average.after].origin, AVERAGE_PARAMETERS)
         yield scale(name, trainers, OpRole.OPTIMIZE, origin)
         yield _difference(name, origin)
         yield take_snapshot(name, OpRole.OPTIMIZE, origin)

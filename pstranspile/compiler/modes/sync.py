@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from pstranspile.compiler.emit.rules import FETCH_BARRIER, MERGE, SEND_BARRIER, made
+from pstranspile.compiler.emit.rules import FETCH_BARRIER, MERGE, SEND_BARRIER, derived_origin
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import UPDATING, ModeSettings, off
 from pstranspile.compiler.modes.shared.servers import ServerMode
@@ -56,7 +56,7 @@ class Sync(ServerMode):
             {"Out": [plan.barrier_control]},
             {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
             role=OpRole.RPC,
-            origin=made(origin, SEND_BARRIER),
+            origin=derived_origin(origin, SEND_BARRIER),
         )
         return [barrier]
 
@@ -73,7 +73,7 @@ class Sync(ServerMode):
             {"Out": received},
             {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
             role=OpRole.RPC,
-            origin=made(origin, FETCH_BARRIER),
+            origin=derived_origin(origin, FETCH_BARRIER),
         )
         return [barrier]
 
@@ -87,7 +87,7 @@ class Sync(ServerMode):
         """Ops that compute the sum of the trainers' gradients, times 1/trainers; none with a single trainer."""
         if not plan.per_trainer:
             return []
-        merged, origin = (slice_.gradient,), made(origin, MERGE)
+        merged, origin = (slice_.gradient,), derived_origin(origin, MERGE)
         add_up, average = _mean_of(plan.trainers)
         total = add_up({"X": tuple(self.server_inputs(plan, slice_))}, {"Out": merged}, origin=origin)
         return [total, average({"X": merged}, {"Out": merged}, origin=origin)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
-from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quoted
+from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quote_name
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
@@ -21,12 +21,12 @@ from pstranspile.ir.diagnostics import (
     did_you_mean,
     error,
     first_findings,
-    listed,
+    name_list,
     raise_errors,
     visible,
 )
-from pstranspile.ir.expect import checked, expect_fields, path_of, wrong_type
-from pstranspile.ir.json_text import told
+from pstranspile.ir.expect import check_arguments, expect_fields, path_of, wrong_type
+from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import misspelt, read_named, read_regular, reason_for
@@ -64,9 +64,13 @@ def plan_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]
                 gone.remove(row)
             else:
                 come.append(row)
-        result += [Change("~", f"{_named(a)}: {_difference(a, b)}") for a, b in zip(gone, come, strict=False)]
-        result += [Change("-", f"{_named(row)} {row['slice_shape']} @ {row['endpoint']}") for row in gone[len(come) :]]
-        result += [Change("+", f"{_named(row)} {row['slice_shape']} @ {row['endpoint']}") for row in come[len(gone) :]]
+        result += [Change("~", f"{_slice_label(a)}: {_difference(a, b)}") for a, b in zip(gone, come, strict=False)]
+        result += [
+            Change("-", f"{_slice_label(row)} {row['slice_shape']} @ {row['endpoint']}") for row in gone[len(come) :]
+        ]
+        result += [
+            Change("+", f"{_slice_label(row)} {row['slice_shape']} @ {row['endpoint']}") for row in come[len(gone) :]
+        ]
     return result
 
 
@@ -105,8 +109,10 @@ def _rows(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], list[Mapping[str, An
     return result
 
 
-def _named(row: Mapping[str, Any]) -> str:
-    return f"{quoted(row['slice'])} of {quoted(row['origin'])}" if row["is_slice"] else quoted(row["origin"])
+def _slice_label(row: Mapping[str, Any]) -> str:
+    return (
+        f"{quote_name(row['slice'])} of {quote_name(row['origin'])}" if row["is_slice"] else quote_name(row["origin"])
+    )
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
@@ -173,7 +179,7 @@ class PlanFile(NamedTuple):
         return self.text.text
 
 
-@checked
+@check_arguments
 def load_plan(path: str | os.PathLike[str]) -> PlanFile:
     """The plan in a file that `plan` or `compile -o` wrote, edited or not, or in a folder that `compile -o` wrote.
 
@@ -210,7 +216,7 @@ def plan_of_bytes(data: bytes, file: str) -> PlanFile:
         raise DiagnosticError([error("plan-syntax", message, Location(file))]) from None
 
 
-@checked
+@check_arguments
 def parse_plan(text: str, file: str = "<plan>") -> PlanFile:
     """The plan in a text, such as that of `str(plan)`, edited or not; also in the JSON of `plan.json`.
 
@@ -254,10 +260,14 @@ def _of_text(source: SourceText) -> PlanFile:
         elif match := _SLICE.fullmatch(line):
             name, start, stop, given, endpoint = match.groups()
             cut = Cut(int(start), int(stop))
-            placed.append(PlanLine(_unquoted(name) or "", cut, _unquoted(given), json.loads(endpoint), location))
+            placed.append(
+                PlanLine(_unquote_name(name) or "", cut, _unquote_name(given), json.loads(endpoint), location)
+            )
         elif match := _WHOLE.fullmatch(line):
             name, given, endpoint = match.groups()
-            placed.append(PlanLine(_unquoted(name) or "", None, _unquoted(given), json.loads(endpoint), location))
+            placed.append(
+                PlanLine(_unquote_name(name) or "", None, _unquote_name(given), json.loads(endpoint), location)
+            )
         elif match := _header(line):
             kind = line.split(maxsplit=1)[0]
             if kind in header:
@@ -301,7 +311,7 @@ def _is_unreadable(literal: str) -> bool:
     return False
 
 
-def _unquoted(name: str | None) -> str | None:
+def _unquote_name(name: str | None) -> str | None:
     return json.loads(name) if name and name.startswith('"') else name
 
 
@@ -321,7 +331,7 @@ def _of_json(source: SourceText) -> PlanFile:
     try:
         held: Any = json.loads(source.text)
     except (ValueError, RecursionError) as problem:
-        raise DiagnosticError([error("plan-syntax", f"not JSON: {told(problem)}", place)]) from None
+        raise DiagnosticError([error("plan-syntax", f"not JSON: {describe_json_error(problem)}", place)]) from None
     if held.get("version") != VERSION or type(held["version"]) is not int:
         message = (
             f"this is not a plan of version {VERSION} (`version` is {visible(json.dumps(held.get('version')), 40)})"
@@ -437,11 +447,11 @@ def apply_plan(plan: PlanFile, facts: Facts, job: Job, pieces: Sequence[Piece], 
     by_parameter: dict[str, list[PlanLine]] = {}
     for line in plan.lines:
         if line.parameter not in known:
-            hint = did_you_mean(line.parameter, known, quoted)
-            message = f"{quoted(line.parameter)} is not a parameter that the program distributes{hint}"
-            findings.append(error("plan-invalid", message, line.location, focus=quoted(line.parameter)))
+            hint = did_you_mean(line.parameter, known, quote_name)
+            message = f"{quote_name(line.parameter)} is not a parameter that the program distributes{hint}"
+            findings.append(error("plan-invalid", message, line.location, focus=quote_name(line.parameter)))
         if line.endpoint not in job.pservers:
-            hint = did_you_mean(line.endpoint, job.pservers) or f"; the servers are {listed(job.pservers)}"
+            hint = did_you_mean(line.endpoint, job.pservers) or f"; the servers are {name_list(job.pservers)}"
             message = f"{line.endpoint!r} is not a server of the job{hint}"
             findings.append(error("plan-invalid", message, line.location, focus=json.dumps(line.endpoint)))
         by_parameter.setdefault(line.parameter, []).append(line)
@@ -472,7 +482,7 @@ def _cover_problems(
     plan: PlanFile, piece: Piece, rows: int, lines: Sequence[PlanLine], cuts: Sequence[Cut]
 ) -> list[Diagnostic]:
     """Errors for rows that no line or two lines place, and for slices of a parameter that can't be cut."""
-    name = quoted(piece.update.parameter)
+    name = quote_name(piece.update.parameter)
     if not lines:
         return [error("plan-invalid", f"no line places {name}", Location(plan.text.file, 1, 1))]
     findings: list[Diagnostic] = []
@@ -504,9 +514,11 @@ def _together_problems(facts: Facts, by_parameter: dict[str, list[PlanLine]]) ->
         lines = [line for name in group.parameters for line in by_parameter.get(name, ())]
         apart = next((line for line in lines if line.endpoint != lines[0].endpoint or line.cut is not None), None)
         if apart is not None:
-            names = " ".join(quoted(name) for name in group.parameters)
+            names = " ".join(quote_name(name) for name in group.parameters)
             note = Note(f"together and uncut: {names}", lines[0].location)
-            message = f"{quoted(apart.parameter)} must stay whole, and together with the other parameters of its group"
+            message = (
+                f"{quote_name(apart.parameter)} must stay whole, and together with the other parameters of its group"
+            )
             findings.append(error("plan-invalid", message, apart.location, notes=[note]))
     return findings
 
@@ -518,6 +530,6 @@ def _name_problems(plan: Plan, by_parameter: dict[str, list[PlanLine]]) -> list[
         lines = sorted(by_parameter[parameter.name], key=lambda line: line.cut or Cut(0, 0))
         for s, line in zip(parameter.slices, lines, strict=True):
             if line.name is not None and line.name != s.name:
-                message = f"this slice is called {quoted(s.name)}; names can't be chosen (leave out the arrow)"
-                findings.append(error("plan-invalid", message, line.location, focus=quoted(line.name)))
+                message = f"this slice is called {quote_name(s.name)}; names can't be chosen (leave out the arrow)"
+                findings.append(error("plan-invalid", message, line.location, focus=quote_name(line.name)))
     return findings

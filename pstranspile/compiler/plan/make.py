@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
-from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balanced, lookups_of, moved_by
+from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balance_items, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
@@ -37,12 +37,12 @@ from pstranspile.ir.diagnostics import (
     DiagnosticError,
     Severity,
     at_op,
-    counted,
     did_you_mean,
     error,
+    quantity,
     raise_errors,
 )
-from pstranspile.ir.expect import checked, expect
+from pstranspile.ir.expect import check_arguments, expect
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id
@@ -60,7 +60,7 @@ class Placeable(NamedTuple):
     shape: tuple[int, ...]
 
 
-@checked
+@check_arguments
 class Dispatcher:
     """The base class of every dispatcher, like Fluid's PSDispatcher. It is constructed with the servers' endpoints."""
 
@@ -71,7 +71,7 @@ class Dispatcher:
 
     def __repr__(self) -> str:
         """`<RoundRobin of 2 servers>`."""
-        return f"<{type(self).__name__} of {counted(len(self.endpoints), 'server')}>"
+        return f"<{type(self).__name__} of {quantity(len(self.endpoints), 'server')}>"
 
     @property
     def eps(self) -> list[str]:
@@ -161,7 +161,7 @@ _VALUES = ("fp32_values", "int32_values", "int64_values", "bool_values")
 
 
 def can_slice(op: Op) -> bool:
-    """Whether `sliced` can make this start-up op initialise a part of its output."""
+    """Whether `slice_initialiser` can make this start-up op initialise a part of its output."""
     if op.type == "load":
         return "seek" in op.attrs
     if op.type == _TABLE:
@@ -169,7 +169,7 @@ def can_slice(op: Op) -> bool:
     return (op.type == "assign_value" or facts_of(op.type).part_by_shape) and not any(op.input_names)
 
 
-def sliced(op: Op, shape: tuple[int, ...], offset: int) -> Op:
+def slice_initialiser(op: Op, shape: tuple[int, ...], offset: int) -> Op:
     """The op that makes `prod(shape)` elements from element `offset` on, in place of the whole variable.
 
     Generators and constants take the slice's shape; `assign_value` takes the slice's values (Fluid keeps the whole
@@ -336,7 +336,7 @@ class Piece(NamedTuple):
     divisible: bool = True
 
 
-@checked
+@check_arguments
 def make_plan(
     facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
 ) -> tuple[Plan, list[Diagnostic]]:
@@ -520,16 +520,18 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
         together.setdefault(group_of.get(piece.update.parameter, -1 - index), []).append(index)
     members = list(together.values())
     lookups = lookups_of(facts.program, job.batch_rows)
-    items = [_joined([_item(facts, job, pieces[index], lookups, counts) for index in indices]) for indices in members]
+    items = [
+        _combine_items([_item(facts, job, pieces[index], lookups, counts) for index in indices]) for indices in members
+    ]
     memory = job.server_memory * (1 << 20) if job.server_memory else float("inf")
     try:
-        parts = balanced(items, len(job.pservers), memory)
+        parts = balance_items(items, len(job.pservers), memory)
     except NoRoom as problem:
         index = members[next(number for number, item in enumerate(items) if item.name == problem.name)][0]
         op = facts.program.main_block.ops[pieces[index].update.optimizer[0]]
         message = (
             f"{problem.memory / (1 << 20):.1f} MiB of %{problem.name} and its updates find no room on "
-            f"{counted(len(job.pservers), 'server')} with server_memory {job.server_memory} MiB"
+            f"{quantity(len(job.pservers), 'server')} with server_memory {job.server_memory} MiB"
         )
         raise DiagnosticError([at_op("plan-memory", message, op, focus=f"%{problem.name}")]) from None
     result, placed = list(pieces), dict[int, tuple[str, ...]]()
@@ -569,7 +571,7 @@ def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts 
             raise DiagnosticError([error("id-counts", message, where)])
         end = table.ranges[-1].stop if table.ranges else 0
         if end > rows.get(name, end):
-            message = f"it counts ids of {name} up to {end - 1}, and the table has {counted(rows[name], 'row')}"
+            message = f"it counts ids of {name} up to {end - 1}, and the table has {quantity(rows[name], 'row')}"
             raise DiagnosticError([error("id-counts", message, where)])
     return counts
 
@@ -595,7 +597,7 @@ def _item(facts: Facts, job: Job, piece: Piece, lookups: Mapping[str, int], coun
     return Item(name, moved, row * copies, piece.divisible and moved.rows >= 2 * least, least)
 
 
-def _joined(items: Sequence[Item]) -> Item:
+def _combine_items(items: Sequence[Item]) -> Item:
     """One item for parameters that must be on one server."""
     if len(items) == 1:
         return items[0]

@@ -14,8 +14,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import UpdateGroup
-from pstranspile.ir.diagnostics import counted
-from pstranspile.ir.expect import checked, expect
+from pstranspile.ir.diagnostics import quantity
+from pstranspile.ir.expect import check_arguments, expect
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Origin, TensorType
 from pstranspile.ir.model import DistributedVar as DistributedVar
 from pstranspile.ir.types import DType
@@ -40,7 +40,7 @@ class Collective(NamedTuple):
     summed: tuple[Summed, ...] = ()
 
     @property
-    def averaged(self) -> tuple[str, ...]:
+    def averaged_parameters(self) -> tuple[str, ...]:
         """The parameters whose own values trainers average, instead of their gradients."""
         return tuple(summed.parameter for summed in self.summed if summed.variable == summed.parameter)
 
@@ -253,7 +253,7 @@ class GeoPlan(NamedTuple):
     row_names: FrozenMap[str, str] = EMPTY
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Plan:
     """All choices of one job for one program.
@@ -287,9 +287,9 @@ class Plan:
     def __repr__(self) -> str:
         """`<Plan sync, 2 trainers, 2 pservers: 7 parameters in 9 slices>`."""
         slices = sum(len(parameter.slices) for parameter in self.parameters)
-        placed = f"{counted(len(self.parameters), 'parameter')} in {counted(slices, 'slice')}"
+        placed = f"{quantity(len(self.parameters), 'parameter')} in {quantity(slices, 'slice')}"
         placed += ", a lookup table" if self.table else ""
-        machines = f"{counted(self.trainers, 'trainer')}, {counted(len(self.pservers), 'pserver')}"
+        machines = f"{quantity(self.trainers, 'trainer')}, {quantity(len(self.pservers), 'pserver')}"
         return f"<Plan {self.mode}, {machines}: {placed}>"
 
     def __str__(self) -> str:
@@ -334,7 +334,7 @@ class Plan:
         """The names generated so far, by trainer and gradient: one string each, however many programs use it."""
         return {}
 
-    @checked
+    @check_arguments
     def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:
         """The slices of a server, in the order in which they were assigned."""
         return [
@@ -344,12 +344,12 @@ class Plan:
             if s.endpoint == endpoint
         ]
 
-    @checked
+    @check_arguments
     def load_of(self, endpoint: str) -> str:
         """The load of a server in words: `3 slices, 40,080 bytes of parameters`."""
         owned = self.slices_on(endpoint)
         size = sum(prod(part.shape) * parameter.dtype.size for parameter, part in owned)
-        return f"{counted(len(owned), 'slice')}, {counted(size, 'byte')} of parameters"
+        return f"{quantity(len(owned), 'slice')}, {quantity(size, 'byte')} of parameters"
 
 
 def slice_shape(shape: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
@@ -371,7 +371,7 @@ def fingerprint(module: Module) -> str:
     return "sha256:" + sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A variable's name in the spelling of the text: `%fc_0.w_0`, or `%"..."` for unusual ones."""
     plain = name and all(c.isascii() and (c.isalnum() or c in "_.@/") for c in name)
     return f"%{name}" if plain else "%" + json.dumps(name)
@@ -392,7 +392,7 @@ def plan_text(plan: Plan) -> str:
     for parameter in plan.parameters:
         lines += _parameter_lines(parameter)
     for group in plan.groups:
-        lines.append(f"# together, uncut, on one server: {' '.join(quoted(name) for name in group.parameters)}")
+        lines.append(f"# together, uncut, on one server: {' '.join(quote_name(name) for name in group.parameters)}")
     lines += collective_lines(plan.collective, plan.trainer_endpoints)
     lines.append("")
     for endpoint in plan.pservers:
@@ -403,11 +403,11 @@ def plan_text(plan: Plan) -> str:
 def _parameter_lines(parameter: PlannedParameter) -> list[str]:
     lines: list[str] = []
     for s in parameter.slices:
-        where = f"-> {quoted(s.name)} @ {json.dumps(s.endpoint)}"
+        where = f"-> {quote_name(s.name)} @ {json.dumps(s.endpoint)}"
         if parameter.is_cut:
-            lines.append(f"slice {quoted(parameter.name)} rows {s.start}..{s.stop} {where}")
+            lines.append(f"slice {quote_name(parameter.name)} rows {s.start}..{s.stop} {where}")
         else:
-            lines.append(f"whole {quoted(parameter.name)} {where}")
+            lines.append(f"whole {quote_name(parameter.name)} {where}")
     return lines
 
 

@@ -15,8 +15,8 @@ from pstranspile.compiler.verify.places import Findings
 from pstranspile.compiler.verify.references import check_agreement, check_blocks, check_references, references
 from pstranspile.compiler.verify.walk import Walk, check_kinds, report_unknown_op
 from pstranspile.ir.codes import Code
-from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning, weighed
-from pstranspile.ir.expect import checked, expect_module
+from pstranspile.ir.diagnostics import Diagnostic, Severity, adjust_severities, at_op, error, raise_errors, warning
+from pstranspile.ir.expect import check_arguments, expect_module
 from pstranspile.ir.model import (
     EMPTY,
     MAIN,
@@ -151,7 +151,7 @@ def _at(code: Code, message: str, var: Var) -> Diagnostic:
 _GRAD = "@GRAD"
 
 
-@checked
+@check_arguments
 def verify(
     module: Module, *, strict: bool = False, allow: Collection[str] = (), initialised_here: bool = False
 ) -> tuple[Diagnostic, ...]:
@@ -173,12 +173,12 @@ def verify(
         made: Mapping[str, TensorType] = EMPTY
         if STARTUP in module.programs:
             startup, walk = _verify(module.programs[STARTUP], STARTUP, module.source)
-            made = walk.made() if walk is not None else EMPTY
+            made = walk.persistable_types() if walk is not None else EMPTY
         for name, program in module.programs.items():
             findings += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
         findings += check_agreement(module)
         findings += check_training(module, initialised_here=initialised_here)
-    return tuple(weighed(findings, strict=strict, allow=allow))
+    return tuple(adjust_severities(findings, strict=strict, allow=allow))
 
 
 def require_blocks(module: Module) -> None:

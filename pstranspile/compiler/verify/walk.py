@@ -88,7 +88,7 @@ def check_slots(op: Op, schema: OpSchema, place: tuple[int, int], findings: Find
             slot = slots.get(name)
             if slot is None:
                 others = [other for other in slots if other not in held]
-                hint = suggestion(name, others) or f"; it has {_listed(slots) or 'none'}"
+                hint = suggestion(name, others) or f"; it has {_list_names(slots) or 'none'}"
                 message = f"there is no {side} slot {word(name)}, so it has no effect{hint}"
                 findings.op("unknown-slot", message, place, focus=slot_text(name), severity=Severity.WARNING)
             elif len(names) > 1 and not slot.duplicable:
@@ -100,7 +100,7 @@ def check_slots(op: Op, schema: OpSchema, place: tuple[int, int], findings: Find
         findings.op("missing-slot", message, place, focus=op.type)
 
 
-def _listed(names: Mapping[str, object]) -> str:
+def _list_names(names: Mapping[str, object]) -> str:
     return ", ".join(word(name) for name in names)
 
 
@@ -309,7 +309,7 @@ class TypeTable:
     def __getitem__(self, number: int | None) -> VarType:
         return self._held[number or 0]
 
-    def declared(self, var: Var | None) -> int | None:
+    def declared_type_number(self, var: Var | None) -> int | None:
         """The number of the type a variable is declared with, None without a variable."""
         if var is None:
             return None
@@ -331,7 +331,7 @@ class TypeTable:
         a, b = self[one], self[other]
         return self.number(VarType(_common(a.known, b.known), _common(a.assumed, b.assumed)))
 
-    def given(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
+    def output_types(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
         """The types that an op gives its outputs, from the types of the variables it reads."""
         names = list(chain.from_iterable(op.outputs.values()))
         schema = schema_of(op.type)
@@ -356,12 +356,12 @@ class TypeTable:
                 except ShapeError as problem:
                     likely = problem
         differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed)
-        pairs = zip(_along(op, known), _along(op, assumed), map(declared, names), strict=True)
-        numbers = [self.number(VarType(a, _filled(b, self[c].assumed))) for a, b, c in pairs]
+        pairs = zip(_types_by_output(op, known), _types_by_output(op, assumed), map(declared, names), strict=True)
+        numbers = [self.number(VarType(a, _fill_unknown_dims(b, self[c].assumed))) for a, b, c in pairs]
         return Given(tuple(numbers), certain, likely, tuple(differs))
 
 
-def _along(op: Op, types: Types) -> Iterator[TensorType | None]:
+def _types_by_output(op: Op, types: Types) -> Iterator[TensorType | None]:
     """The types of an op's outputs, one for each of its variables."""
     for slot, names in op.outputs.items():
         result: Sequence[TensorType | None] = types.get(slot, ())
@@ -369,7 +369,7 @@ def _along(op: Op, types: Types) -> Iterator[TensorType | None]:
             yield result[at] if at < len(result) else None
 
 
-def _filled(given: TensorType | None, declared: TensorType | None) -> TensorType | None:
+def _fill_unknown_dims(given: TensorType | None, declared: TensorType | None) -> TensorType | None:
     """A type that an op gives, with unknown dims taken from the declaration where they agree."""
     if given is None or declared is None:
         return given or declared
@@ -443,7 +443,7 @@ VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
 """Kinds of variables that have no value before they are written; variables of other kinds exist empty."""
 
 
-class Frame:
+class BlockState:
     """The state of a block during the walk.
 
     `ready` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the number of
@@ -474,7 +474,7 @@ class SubBlockTypes(dict[str, "int | None"]):
         self._types, self._names, self._index = types, names, index
 
     def __missing__(self, name: str) -> int | None:
-        number = self[name] = self._types.declared(self._names.find(name, self._index))
+        number = self[name] = self._types.declared_type_number(self._names.find(name, self._index))
         return number
 
 
@@ -562,7 +562,7 @@ class Walk:
         self._attr_numbers: dict[Any, int] = {}
         self._attrs_by_id: dict[int, int] = {}
         self._reported: set[tuple[str, int | None, str]] = set()
-        self._frames: list[Frame] = []
+        self._frames: list[BlockState] = []
 
     def run(self) -> None:
         """Walks block 0 and every block that its ops run, directly or through other blocks."""
@@ -578,7 +578,7 @@ class Walk:
                 self._frames.append(sub_block)
                 running.append(self._scan(sub_block))
 
-    def made(self) -> dict[str, TensorType]:
+    def persistable_types(self) -> dict[str, TensorType]:
         """The types that ops have given the persistable variables of block 0, as far as they are known."""
         result: dict[str, TensorType] = {}
         for name, number in self._ready.get(0, EMPTY).items():
@@ -591,13 +591,13 @@ class Walk:
 
     # Blocks
 
-    def _open(self, index: int, injected: frozenset[str]) -> Frame:
+    def _open(self, index: int, injected: frozenset[str]) -> BlockState:
         """A frame for a block about to run."""
         self.visited.add(index)
         block = self.blocks[index]
         ready: dict[str, int | None] = {EMPTY_NAME: None}
         if index == 0:
-            types = dict(zip(block.vars, map(self.types.declared, block.vars.values()), strict=True))
+            types = dict(zip(block.vars, map(self.types.declared_type_number, block.vars.values()), strict=True))
             held = [var.persistable or var.kind not in VALUES for var in block.vars.values()]
             ready.update(compress(types.items(), held))
             for name in self.kept.keys() & ready.keys():
@@ -609,9 +609,9 @@ class Walk:
                 if var.persistable or var.kind not in VALUES or name in injected:
                     ready[name] = type_of(name)
         self._ready[index] = ready
-        return Frame(index, block, ready if index == 0 else dict(ready), type_of, injected)
+        return BlockState(index, block, ready if index == 0 else dict(ready), type_of, injected)
 
-    def _enter(self, op: Op, frame: Frame, place: tuple[int, int]) -> Iterator[Frame]:
+    def _enter(self, op: Op, frame: BlockState, place: tuple[int, int]) -> Iterator[BlockState]:
         """Frames of the blocks that an op runs."""
         injected: frozenset[str] | None = None
         for _, index in references(op):
@@ -632,7 +632,7 @@ class Walk:
 
     # Ops
 
-    def _scan(self, frame: Frame) -> Generator[Frame]:
+    def _scan(self, frame: BlockState) -> Generator[BlockState]:
         """Checks the ops of a block in order; yields the blocks they run, to be walked before going on."""
         index, block, ready, type_of = frame.index, frame.block, frame.ready, frame.type_of
         sound, ids, flat = self._sound, self._attrs_by_id, chain.from_iterable
@@ -687,7 +687,7 @@ class Walk:
         self._attrs_by_id[id(attrs)] = number
         return number
 
-    def _check_form(self, op: Op, key: Any, frame: Frame, position: int) -> tuple[bool, tuple[int, ...]]:
+    def _check_form(self, op: Op, key: Any, frame: BlockState, position: int) -> tuple[bool, tuple[int, ...]]:
         """Slots, attributes and types of an op of a form not seen before; remembers the form if it is sound.
 
         Returns whether the op runs blocks, and the numbers of the types of its outputs.
@@ -707,7 +707,7 @@ class Walk:
                 check_attributes(op, schema, place, self.findings)
         if len(self.findings.all) > before:
             return runs_blocks, tuple([self.types.unsure(frame.type_of(name)) for name in op.output_names])
-        given = self.types.given(op, frame.ready, frame.type_of)
+        given = self.types.output_types(op, frame.ready, frame.type_of)
         if given.certain or given.likely or given.differs:
             self._report_types(op, given, place)
         elif schema is not None:
@@ -733,7 +733,7 @@ class Walk:
 
     # Inputs
 
-    def _check_reads(self, op: Op, frame: Frame, position: int) -> None:
+    def _check_reads(self, op: Op, frame: BlockState, position: int) -> None:
         """Checks every name that an op reads and that is not known to have a value, and remembers the outcome."""
         place = (frame.index, position)
         missing: set[str] = set()
@@ -760,7 +760,7 @@ class Walk:
         if missing:
             self._report_undeclared(op, True, missing, place)
 
-    def _type_before(self, name: str, owner: int, frame: Frame) -> int | None:
+    def _type_before(self, name: str, owner: int, frame: BlockState) -> int | None:
         """The type of a variable that no op has written yet; an input that ops overwrite has the declaration of its
         last value.
         """
@@ -779,7 +779,7 @@ class Walk:
             return False
         return any(self.names.owner(name, block) is not None for name in op.inputs[slot])
 
-    def _does_without(self, op: Op, slot: str, frame: Frame) -> bool:
+    def _does_without(self, op: Op, slot: str, frame: BlockState) -> bool:
         """Whether Fluid runs the op although a variable of a slot has no value.
 
         Ops that run blocks only name what their blocks read; others leave it out, if any other has a value.
@@ -797,7 +797,7 @@ class Walk:
             for name, owner in owners.items()
         )
 
-    def _holds_value(self, name: str, owner: int, frame: Frame, op: Op) -> bool:
+    def _holds_value(self, name: str, owner: int, frame: BlockState, op: Op) -> bool:
         known = self._ready.get(owner)
         if known is None or name in known:  # None: a block outside those that are running (a forward block)
             return True

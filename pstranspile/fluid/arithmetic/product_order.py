@@ -81,14 +81,14 @@ _MOST_VALUES = 1 << 20
 def in_sequence(a: Array, b: Array) -> Array:
     """a @ b, with every term rounded and added to the sum of the previous ones."""
     if a.shape[-1] <= _BLAS_TERMS and _blas_is_in_sequence():
-        return _widened(np.matmul, a, b)
+        return _product_with_duplicates(np.matmul, a, b)
     narrow = a.shape[-2] == 1 or b.shape[-1] < _NARROW
     if narrow and a.ndim == b.ndim == 2 and a.size * b.shape[1] <= _MOST_VALUES:
         return _by_terms(a, b)
-    return _widened(_by_rows if _einsum_is_in_sequence() else _by_terms, a, b)
+    return _product_with_duplicates(_by_rows if _einsum_is_in_sequence() else _by_terms, a, b)
 
 
-def _widened(product: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+def _product_with_duplicates(product: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
     """The product, computed with a single row or column duplicated, because products with vectors are summed in other
     orders.
     """
@@ -240,7 +240,7 @@ def _product(
     after = factor if transpose_b else 1.0
     scaled_a = a if factor == after else a * np.float32(factor)
     if min(rows, columns, a.shape[-1]) < _LEAST:
-        return _added(start, _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0, offset), after))
+        return _sum_with_start(start, _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0, offset), after))
     core, below = columns - columns % _COLUMNS, rows - rows % _ROWS
     if core == columns and below == rows:
         return _blocks(a, scaled_b, in_sequence, start)
@@ -254,7 +254,7 @@ def _product(
         )
     if below < rows:
         one_block = _times(_one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below, offset), after)
-        result[..., below:, :] = _added(None if start is None else start[..., below:, :], one_block)
+        result[..., below:, :] = _sum_with_start(None if start is None else start[..., below:, :], one_block)
     return result
 
 
@@ -263,7 +263,7 @@ def _cells(start: Array | None, first: int, stop: int) -> Array | None:
     return None if start is None else start[..., first:stop]
 
 
-def _added(start: Array | None, product: Array) -> Array:
+def _sum_with_start(start: Array | None, product: Array) -> Array:
     return product if start is None else start + product
 
 
@@ -300,7 +300,7 @@ def _right_of_core(
     blocks = _block_ends(terms)
     order = np.concatenate([np.arange(first, stop) for first, stop in blocks])
     result = in_sequence(a[..., order], right[..., order, :])
-    _unaligned(result, a, right, core + offset[1], columns, blocks)
+    _correct_unaligned_cells(result, a, right, core + offset[1], columns, blocks)
     return result
 
 
@@ -323,7 +323,7 @@ def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: 
         )
     result = in_sequence(a, b)
     if not transpose_b and not (below and transpose_a):
-        _unaligned(result, a, b, offset[1], columns, [(0, terms)])
+        _correct_unaligned_cells(result, a, b, offset[1], columns, [(0, terms)])
     return result
 
 
@@ -348,7 +348,7 @@ def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array], start:
     """The sum of the products of all blocks, the last block first, added to `start`."""
     terms = a.shape[-1]
     if terms <= BLOCK:
-        return _added(start, product(a, b))
+        return _sum_with_start(start, product(a, b))
     result = None if start is None else start.copy()
     for first, stop in _block_ends(terms):
         part = product(a[..., first:stop], b[..., first:stop, :])
@@ -407,7 +407,7 @@ def _with_vector(a: Array, b: Array) -> Array:
     return result
 
 
-def _unaligned(result: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
+def _correct_unaligned_cells(result: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
     """Corrects the cells before the first aligned four of each row of `result`, which begins `first` elements after an
     aligned one, and whose rows are `columns` elements apart.
     """

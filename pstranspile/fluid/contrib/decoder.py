@@ -62,7 +62,7 @@ class KeptState(Protocol):
 class Decoder(Protocol):
     """The methods of a decoder that its cell calls."""
 
-    def kept(self, state: InitState) -> KeptState:
+    def kept_state(self, state: InitState) -> KeptState:
         """The state that the decoder keeps from step to step, for its first value."""
         ...
 
@@ -156,7 +156,7 @@ class StateCell:
                 state = self._now[name]
                 if not isinstance(state, InitState):
                     raise ValueError(f"the state {name} is set before the decoder begins, it must be an InitState then")
-                self._kept[name] = {id(self._decoder): self._decoder.kept(state)}
+                self._kept[name] = {id(self._decoder): self._decoder.kept_state(state)}
             self._now[name] = self._of_decoder(name).get_state()
         self._entered = True
 
@@ -235,7 +235,7 @@ class _Stage:
             raise ValueError(f"the results of a {self.kind} are there after its block")
 
     @contextmanager
-    def within(self) -> Generator[None]:
+    def in_block(self) -> Generator[None]:
         """A context manager for the block. Raises ValueError for a second one."""
         if self._within is not None:
             raise ValueError(f"a {self.kind} has one block")
@@ -256,11 +256,11 @@ class TrainingDecoder:
     @contextmanager
     def block(self) -> Generator[None]:
         """A context manager for the ops of each step."""
-        with self._stage.within(), self._rnn.block():
+        with self._stage.in_block(), self._rnn.block():
             yield
         self._cell.leave(self)
 
-    def kept(self, state: InitState) -> KeptState:
+    def kept_state(self, state: InitState) -> KeptState:
         """A state that is a memory of the DynamicRNN."""
         return MemoryState(self._rnn, state)
 
@@ -341,7 +341,7 @@ class BeamSearchDecoder:
     @contextmanager
     def block(self) -> Generator[None]:
         """A context manager for the ops of each step."""
-        with self._stage.within(), self._loop.block():
+        with self._stage.in_block(), self._loop.block():
             yield
             with layers.Switch() as switch, switch.case(self._goes_on):
                 layers.increment(x=self._step, value=1.0, in_place=True)
@@ -350,7 +350,7 @@ class BeamSearchDecoder:
                 layers.less_than(x=self._step, y=self._steps, cond=self._goes_on)
         self._cell.leave(self)
 
-    def kept(self, state: InitState) -> KeptState:
+    def kept_state(self, state: InitState) -> KeptState:
         """A state with an element for each step."""
         return ArrayState(self._around(), state)
 

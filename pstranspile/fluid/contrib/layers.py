@@ -19,7 +19,7 @@ from pstranspile.fluid.layers.adapt import check_variable, made_by, one_op
 from pstranspile.fluid.layers.detection import CHOICE_OF_BOXES, with_index
 from pstranspile.fluid.layers.objects import BasicGRUUnit as BasicGRUUnit
 from pstranspile.fluid.layers.objects import BasicLSTMUnit as BasicLSTMUnit
-from pstranspile.fluid.layers.objects import kept_where, renamed
+from pstranspile.fluid.layers.objects import kept_where, with_name_suffix
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
@@ -279,16 +279,16 @@ def search_pyramid_hash(
     """
     helper = LayerHelper("search_pyramid_hash", name=name)
 
-    def stopped(attr: Any, length: int) -> Any:
+    def parameter_without_gradient(attr: Any, length: int) -> Any:
         made = helper.create_parameter(attr=attr, shape=[length, 1], dtype=dtype)
         made.stop_gradient = True
         return made
 
-    inputs = {"X": input, "W": stopped(param_attr, space_len + rand_len)}
+    inputs = {"X": input, "W": parameter_without_gradient(param_attr, space_len + rand_len)}
     if white_list_len > 0:
-        inputs["WhiteList"] = stopped(param_attr_wl, white_list_len)
+        inputs["WhiteList"] = parameter_without_gradient(param_attr_wl, white_list_len)
     if black_list_len >= 0:
-        inputs["BlackList"] = stopped(param_attr_bl, black_list_len)
+        inputs["BlackList"] = parameter_without_gradient(param_attr_bl, black_list_len)
     known = [attr.name for attr in (param_attr, param_attr_wl, param_attr_bl) if attr]
     for updated in distribute_update_vars or ():
         if updated not in known:
@@ -457,8 +457,8 @@ def _units(kind: Any, name: str, layers: int, both: bool, attrs: tuple[Any, Any]
             kind(
                 f"{name}{way}_layers_{layer}",
                 *size,
-                param_attr=renamed(weight, f"_{short}_w_{layer}"),
-                bias_attr=renamed(bias, f"_{short}_b_{layer}"),
+                param_attr=with_name_suffix(weight, f"_{short}_w_{layer}"),
+                bias_attr=with_name_suffix(bias, f"_{short}_b_{layer}"),
                 **more,
             )
             for layer in range(layers)

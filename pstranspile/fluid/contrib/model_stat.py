@@ -27,7 +27,7 @@ class _Counted(NamedTuple):
     operations: float
 
 
-def _counted(op: Any, shapes: dict[str, tuple[int, ...]]) -> _Counted | None:
+def _op_summary(op: Any, shapes: dict[str, tuple[int, ...]]) -> _Counted | None:
     """The entry of an op in a summary, None for ops that are not in it."""
 
     def shape(slot: str, written: bool = False) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ def summary(main_prog: Program) -> None:
     found: list[_Counted] = []
     for block in main_prog.blocks:
         shapes = {name: tuple(var.shape) for name, var in block.vars.items()}
-        found += [counted for op in block.ops if (counted := _counted(op, shapes)) is not None]
+        found += [counted for op in block.ops if (counted := _op_summary(op, shapes)) is not None]
     rows: list[tuple[str, ...]] = [_HEAD]
     for number, op in enumerate(found):
         dims = (str(tuple(of[1:])) for of in (op.read, op.written))

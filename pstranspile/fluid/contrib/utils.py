@@ -31,7 +31,7 @@ class HDFSClient(hdfs.HDFSClient):
         self, hdfs_path: str, only_file: bool = True, sort: bool = True
     ) -> list[str]:
         """The files in a folder and in all folders below it; without `only_file` these folders too."""
-        found = self._listed("-lsr", hdfs_path, kind="-" if only_file else "")
+        found = self._list_paths("-lsr", hdfs_path, kind="-" if only_file else "")
         return sorted(found) if sort else found
 
 

@@ -17,7 +17,7 @@ from pstranspile.ir.diagnostics import did_you_mean, nearest
 from pstranspile.ir.model import FrozenMap, Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
-from pstranspile.ops.schema import registered
+from pstranspile.ops.schema import op_schemas
 
 ROLE, ROLE_VARS, MADE_AT = "op_role", "op_role_var", "op_callstack"
 GENERIC = ("op_namescope", "op_device")
@@ -166,11 +166,11 @@ class Operator:
         elif name == ROLE_VARS:
             self._change(op._replace(role_vars=tuple(val)))
         else:
-            from pstranspile.frontends.layers.draft import attributes, inferred
+            from pstranspile.frontends.layers.draft import attributes, infer_attr
 
             schema, given = schema_of(op.type), plain(val)
             known = name in GENERIC or (schema is not None and name in schema.attrs)
-            made = attributes(op.type, {name: given}) if known else {name: inferred(given)}
+            made = attributes(op.type, {name: given}) if known else {name: infer_attr(given)}
             self._change(op._replace(attrs=FrozenMap({**op.attrs, **made})))
 
     set_attr = _set_attr
@@ -189,11 +189,11 @@ class Operator:
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
         """Replaces a variable by another among those that the op reads."""
-        self._rename(old_name, new_name, inputs=_renamed(self.frozen.inputs, old_name, new_name))
+        self._rename(old_name, new_name, inputs=_rename_in_slots(self.frozen.inputs, old_name, new_name))
 
     def _rename_output(self, old_name: str, new_name: str) -> None:
         """Replaces a variable by another among those that the op writes."""
-        self._rename(old_name, new_name, outputs=_renamed(self.frozen.outputs, old_name, new_name))
+        self._rename(old_name, new_name, outputs=_rename_in_slots(self.frozen.outputs, old_name, new_name))
 
     def _rename(self, old: str, new: str, **slots: FrozenMap[str, tuple[str, ...]]) -> None:
         """Replaces slots, and a variable's name among the role variables."""
@@ -213,7 +213,7 @@ class Operator:
 ALONE["op"] = lambda op_type: Operator(None, Op(op_type))
 
 
-def _renamed(slots: Mapping[str, tuple[str, ...]], old: str, new: str) -> FrozenMap[str, tuple[str, ...]]:
+def _rename_in_slots(slots: Mapping[str, tuple[str, ...]], old: str, new: str) -> FrozenMap[str, tuple[str, ...]]:
     return FrozenMap({slot: tuple(new if name == old else name for name in names) for slot, names in slots.items()})
 
 
@@ -541,7 +541,7 @@ class Block:
         """Appends an op to the block, and declares the variables that it writes with the dims that follow from its
         inputs.
         """
-        return self._made(type, inputs, outputs, attrs, front=False)
+        return self._add_op(type, inputs, outputs, attrs, front=False)
 
     def insert_blank_op(self, index: int) -> Operator:
         """Inserts an op without a type at an index (`op.desc.copy_from` gives it one)."""
@@ -559,7 +559,7 @@ class Block:
         **_: Any,
     ) -> Operator:
         """Inserts an op in front of all others, like `append_op`."""
-        return self._made(type, inputs, outputs, attrs, front=True)
+        return self._add_op(type, inputs, outputs, attrs, front=True)
 
     prepend_op = _prepend_op
 
@@ -572,7 +572,7 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
     ) -> Operator:
         """Inserts an op at an index, like `append_op`."""
-        made = self._made(type, inputs, outputs, attrs, front=False)
+        made = self._add_op(type, inputs, outputs, attrs, front=False)
         held = self._settle()
         held.insert(index, held.pop())
         return made
@@ -581,7 +581,7 @@ class Block:
         """Removes the op at an index."""
         del self._settle()[index]
 
-    def _made(
+    def _add_op(
         self,
         type: str | None,
         inputs: Mapping[str, Any] | None,
@@ -599,7 +599,7 @@ class Block:
         role, role_vars = rest.pop("op_role", None), rest.pop("op_role_var", None)
         schema = schema_of(type)
         if schema is None:
-            near = nearest(type, registered())
+            near = nearest(type, op_schemas())
             hint = f" Did you mean {near}?" if near else ""
             raise ValueError(f'Operator "{type}" has not been registered.{hint}')
         rest = {name: value for name, value in rest.items() if name in schema.attrs or name in GENERIC}

@@ -111,17 +111,17 @@ class Graph:
             node = self.create_op_node(op.desc)
             for name in op.input_arg_names:
                 if name not in versions:
-                    versions[name] = [self._named(name)]
+                    versions[name] = [self._add_variable_node(name)]
                 _link(versions[name][-1], node)
             if repeated := [n for n in set(op.output_arg_names) if n != EMPTY and op.output_arg_names.count(n) > 1]:
                 raise ValueError(f"{op.type} writes {min(repeated)} several times")
             for name in op.output_arg_names:
-                made = self._named(name)
+                made = self._add_variable_node(name)
                 versions.setdefault(name, []).append(made)
                 _link(node, made)
         for name in main.vars:
             if name not in versions and name != EMPTY:
-                versions[name] = [self._named(name)]
+                versions[name] = [self._add_variable_node(name)]
         self.resolve_hazard({name: versions[name] for name in sorted(versions)})
 
     def _add(self, name: str, kind: Node.Type, described: OpDesc | VarDesc | None = None) -> Node:
@@ -129,7 +129,7 @@ class Graph:
         self._made += 1
         return node
 
-    def _named(self, name: str) -> Node:
+    def _add_variable_node(self, name: str) -> Node:
         known = self._program.global_block().vars.get(name)
         return self._add(name, Node.Type.Variable, None if known is None else known.desc)
 
@@ -141,7 +141,7 @@ class Graph:
         """Adds a node for a variable, and declares the variable in the program if there is none of its name."""
         variable: Any = desc._variable  # pyright: ignore[reportPrivateUsage]
         self._program.global_block().draft.vars.setdefault(desc.name(), variable.var)
-        return self._named(desc.name())
+        return self._add_variable_node(desc.name())
 
     def create_op_node(self, desc: OpDesc) -> Node:
         """Adds a node for a copy of an op, without edges."""
@@ -254,7 +254,7 @@ def build_adjacency_list(graph: Graph) -> dict[Node, set[Node]]:
     return {op: {maker for var in op.inputs for maker in var.inputs} for op in ops}
 
 
-def _sorted(graph: Graph) -> tuple[list[Node], bool]:
+def _topological_order(graph: Graph) -> tuple[list[Node], bool]:
     """The ops, each after those that it reads from, and whether the graph has a circle."""
     before = build_adjacency_list(graph)
     done: dict[Node, None] = {}
@@ -277,7 +277,7 @@ def _sorted(graph: Graph) -> tuple[list[Node], bool]:
 
 def topology_sort(graph: Graph) -> list[Node]:
     """The ops, each after those that it reads from. Raises ValueError if the graph has a circle."""
-    nodes, circle = _sorted(graph)
+    nodes, circle = _topological_order(graph)
     if circle:
         raise ValueError("the graph has a circle")
     return nodes
@@ -285,7 +285,7 @@ def topology_sort(graph: Graph) -> list[Node]:
 
 def has_circle(graph: Graph) -> bool:
     """Whether the graph has a circle: an op that reads what it makes, perhaps through other ops."""
-    return _sorted(graph)[1]
+    return _topological_order(graph)[1]
 
 
 def graph_num(graph: Graph) -> int:
@@ -355,12 +355,12 @@ class IrNode:
     @property
     def inputs(self) -> list[IrNode]:
         """The nodes that have an edge to this one."""
-        return [_wrapped(node, self) for node in self.node.inputs]
+        return [_wrap_node(node, self) for node in self.node.inputs]
 
     @property
     def outputs(self) -> list[IrNode]:
         """The nodes that this one has an edge to."""
-        return [_wrapped(node, self) for node in self.node.outputs]
+        return [_wrap_node(node, self) for node in self.node.outputs]
 
 
 class IrVarNode(IrNode):
@@ -381,7 +381,7 @@ class IrOpNode(IrNode):
         assert node.is_op(), "the node is no op"
 
 
-def _wrapped(node: Node, beside: IrNode) -> IrNode:
+def _wrap_node(node: Node, beside: IrNode) -> IrNode:
     if type(beside) is IrNode:
         return IrNode(node)
     return IrOpNode(node) if node.is_op() else IrVarNode(node)
@@ -489,7 +489,7 @@ class IrGraph:
 
     def safe_remove_nodes(self, remove_nodes: Any) -> None:
         """Removes one node or several, and the edges to them."""
-        graph_safe_remove_nodes(self.graph, {node.node for node in _gathered(remove_nodes)})
+        graph_safe_remove_nodes(self.graph, {node.node for node in _as_node_set(remove_nodes)})
 
     def resolve_hazard(self) -> None:
         """Adds nodes that order the writers of each variable, and put the readers of a value before the op that
@@ -531,7 +531,7 @@ class IrGraph:
         if remove_ctr_var:
             self.safe_remove_nodes({node for node in self.all_var_nodes() if node.is_ctrl_var()})
         print(f"Total ops num = {len(self.all_op_nodes())}.")
-        marked = {node.node for node in _gathered(marked_nodes or ())}
+        marked = {node.node for node in _as_node_set(marked_nodes or ())}
         drawn = sorted(self.graph.nodes(), key=Node.id)
         lines = [
             f'  node_{node.id()} [label="{node.name()}" shape={"box" if node.is_op() else "ellipse"}'
@@ -557,5 +557,5 @@ def write_graph(file: str | Path, lines: Iterable[str]) -> None:
         print(f"The dot command is needed for creating pdf files.\nThe {path} is saved as the dot filetype.")
 
 
-def _gathered(held: Any) -> set[IrNode]:
+def _as_node_set(held: Any) -> set[IrNode]:
     return {*held} if isinstance(held, Iterable) else {held}  # pyright: ignore[reportUnknownVariableType]

@@ -13,7 +13,7 @@ from typing import Any
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.desc import ALONE, BlockDesc
-from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
+from pstranspile.fluid.graph.pruning import places_of, prune_to_targets, with_used_variables, without_roles
 from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.running.flags import require_static
@@ -49,16 +49,16 @@ class PartInCluster:
         self._fleet_opt: Any = None
         self._pipeline_opt: Any = None
 
-    def _known(self) -> Distribution:
+    def _distribution_or_default(self) -> Distribution:
         return self.distribution or Distribution()
 
     def _say(self, **values: Any) -> None:
-        self.distribution = self._known()._replace(**values)
+        self.distribution = self._distribution_or_default()._replace(**values)
 
     @property
     def _is_distributed(self) -> bool:
         """Whether the program belongs to a cluster with servers."""
-        return self._known().is_distributed
+        return self._distribution_or_default().is_distributed
 
     @_is_distributed.setter
     def _is_distributed(self, value: bool) -> None:
@@ -67,7 +67,7 @@ class PartInCluster:
     @property
     def _is_chief(self) -> bool:
         """Whether the program belongs to trainer 0."""
-        return self._known().is_chief
+        return self._distribution_or_default().is_chief
 
     @_is_chief.setter
     def _is_chief(self, value: bool) -> None:
@@ -76,7 +76,7 @@ class PartInCluster:
     @property
     def _endpoints(self) -> list[str]:
         """The endpoints of the parameter servers."""
-        return list(self._known().endpoints)
+        return list(self._distribution_or_default().endpoints)
 
     @_endpoints.setter
     def _endpoints(self, value: Any) -> None:
@@ -85,7 +85,7 @@ class PartInCluster:
     @property
     def _ps_endpoint(self) -> str | None:
         """The endpoint of the parameter server that runs the program, or that it loads from; None if there is none."""
-        return self._known().ps_endpoint
+        return self._distribution_or_default().ps_endpoint
 
     @_ps_endpoint.setter
     def _ps_endpoint(self, value: str | None) -> None:
@@ -94,7 +94,7 @@ class PartInCluster:
     @property
     def _trainers_endpoints(self) -> list[str]:
         """The endpoints of the trainers, in a cluster without servers."""
-        return list(self._known().trainers_endpoints)
+        return list(self._distribution_or_default().trainers_endpoints)
 
     @_trainers_endpoints.setter
     def _trainers_endpoints(self, value: Any) -> None:
@@ -103,7 +103,7 @@ class PartInCluster:
     @property
     def _distributed_lookup_table(self) -> str | None:
         """The name of the table that only the servers have, None if there is none."""
-        return self._known().distributed_lookup_table
+        return self._distribution_or_default().distributed_lookup_table
 
     @_distributed_lookup_table.setter
     def _distributed_lookup_table(self, value: str | None) -> None:
@@ -361,7 +361,7 @@ class Program(PartInCluster):
                 raise ValueError(f"feeds are given by name, not by a value of type {type(name).__name__}")
         listed: list[Any] = [*targets] if several(targets) else [targets]
         places = places_of(self.global_block(), listed, feeds)
-        copy = Program.of(pruned(self.freeze(), places, feeds))
+        copy = Program.of(prune_to_targets(self.freeze(), places, feeds))
         copy._take_notes(self)
         return copy
 
@@ -372,16 +372,16 @@ class Program(PartInCluster):
         self.readers, self.schedules = list(other.readers), dict(other.schedules)
         self.gradient_calls, self.counted = other.gradient_calls, other.counted
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
-        self._mark_fed(_expected(other))
+        self._mark_fed(_require_program(other))
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
         """Marks variables as fed if they are so marked in another program.
 
         Raises ValueError if the other program has another number of blocks, or lacks a variable of this one.
         """
-        if pruned_origin_block_id_map is None and len(_expected(other).blocks) != len(self.blocks):
+        if pruned_origin_block_id_map is None and len(_require_program(other).blocks) != len(self.blocks):
             raise ValueError(f"the programs have {len(other.blocks)} and {len(self.blocks)} blocks")
-        known = {name for draft in _expected(other).drafts for name in draft.vars}
+        known = {name for draft in _require_program(other).drafts for name in draft.vars}
         missing = sorted({name for draft in self.drafts for name in draft.vars} - known)
         if missing:
             raise ValueError(f"the other program has no variable {missing[0]}")
@@ -396,7 +396,7 @@ class Program(PartInCluster):
 
     def _copy_param_info_from(self, other: Program) -> None:
         """Declares variables that are parameters in another program as parameters here, with the same facts."""
-        for name, var in _expected(other).drafts[0].vars.items():
+        for name, var in _require_program(other).drafts[0].vars.items():
             known = self.drafts[0].vars.get(name)
             if var.parameter is not None and known is not None:
                 self.drafts[0].vars[name] = known._replace(parameter=var.parameter)
@@ -405,7 +405,7 @@ class Program(PartInCluster):
         """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read from readers, and the
         readers.
         """
-        frozen = tested(self.freeze())
+        frozen = with_test_mode(self.freeze())
         if prune_read_op:
             main = frozen.main_block
             kept = tuple(op for op in main.ops if op.type not in _READING)
@@ -490,7 +490,7 @@ class ProgramDesc:
 ALONE["variable"] = lambda name: Program().global_block().create_var(name=name)
 
 
-def _expected(other: Any) -> Program:
+def _require_program(other: Any) -> Program:
     if not isinstance(other, Program):
         raise TypeError(f"what is taken over is a Program's, not of a value of type {type(other).__name__}")
     return other
@@ -502,7 +502,7 @@ DEFAULTS = [Program(), Program()]
 TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED
 
 
-def tested(frozen: FrozenProgram) -> FrozenProgram:
+def with_test_mode(frozen: FrozenProgram) -> FrozenProgram:
     """The program with every op set to behave as in tests."""
     blocks = tuple(
         block._replace(
@@ -523,7 +523,7 @@ def for_testing(frozen: FrozenProgram) -> FrozenProgram:
     count tests too.
     """
     trains = any(op.role == LOSS_GRADIENT for block in frozen.blocks for op in block.ops)
-    return tested(with_used_variables(without_roles(frozen, TRAINING)) if trains else frozen)
+    return with_test_mode(with_used_variables(without_roles(frozen, TRAINING)) if trains else frozen)
 
 
 # A draft over two of Fluid's programs: ops and variables made in the draft are in the programs at once.
@@ -610,7 +610,7 @@ class LiveDraft(Draft):
         except ShapeError as problem:
             raise DoesNotFit(op, problem) from None
 
-    def inferred(self, op: Op) -> Types:
+    def infer_output_types(self, op: Op) -> Types:
         """The types of an op's outputs. If the inputs don't fit, but Fluid refuses only to run the op, they are the
         types that Fluid declares.
 
@@ -618,7 +618,7 @@ class LiveDraft(Draft):
         where Fluid refuses to make the op.
         """
         try:
-            return super().inferred(op)
+            return super().infer_output_types(op)
         except ShapeError as problem:
             if problem.declares is not None:
                 return problem.declares
@@ -627,7 +627,7 @@ class LiveDraft(Draft):
                 raise
             return infer_types(op, self._type_without_zeros)
 
-    def seen(self, name: str) -> TensorType | None:
+    def type_for_shape_rules(self, name: str) -> TensorType | None:
         """A variable's type as the shape rules see it: as in Fluid, a variable without declared dims has one dim of
         length 0.
         """

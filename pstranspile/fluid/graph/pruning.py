@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pstranspile.fluid.missing import refused
-from pstranspile.frontends.autodiff.backward import flush, ops_to, renamed, unwanted_gradients
+from pstranspile.fluid.missing import unsupported_error
+from pstranspile.frontends.autodiff.backward import flush, ops_to, rename_variables, unwanted_gradients
 from pstranspile.frontends.layers.draft import Draft
-from pstranspile.ir.attributes import BlockRef, BlockRefs, renumbered
+from pstranspile.ir.attributes import BlockRef, BlockRefs, renumber_blocks
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import typed_slots
-from pstranspile.ops.gradient import SUFFIX, differentiated
+from pstranspile.ops.gradient import SUFFIX, variable_of_gradient
 
 # Values of the forward part that are computed again for the backward part, instead of being kept for it.
 #
@@ -41,12 +41,14 @@ class Recomputing:
         flush(draft)
         self.draft = draft
         unwanted = unwanted_gradients(draft, floats=False)[draft.current]
-        stopped = {differentiated(name) for name in unwanted}.union(no_grad)
+        stopped = {variable_of_gradient(name) for name in unwanted}.union(no_grad)
         _give_seeds(draft, ops_to(draft.block.ops, {loss}, stopped))
         self.path = ops_to(draft.block.ops, {loss}, stopped, differentiable=False)
         for op in self.path:
             if isinstance(op.attrs.get("sub_block"), BlockRef):
-                raise refused(f"recomputing {op.type}", "take checkpoints only of nets without loops and branches")
+                raise unsupported_error(
+                    f"recomputing {op.type}", "take checkpoints only of nets without loops and branches"
+                )
         self._forward = len(draft.block.ops)
         self.writers: dict[str, list[int]] = {}
         self.readers: dict[str, list[int]] = {}
@@ -56,15 +58,15 @@ class Recomputing:
             for name in op.output_names:
                 self.writers.setdefault(name, []).append(index)
         self.checkpoints = self._in_order(checkpoints)
-        self.segments = self._cut()
-        self.kept = self._kept()
+        self.segments = self._find_segments()
+        self.kept = self._kept_variables()
 
     def _in_order(self, names: Iterable[str]) -> list[str]:
         """The checkpoints that are on the path, in the order in which they are written."""
         used = [name for name in dict.fromkeys(names) if name in self.writers or name in self.readers]
         return sorted(used, key=lambda name: max(self.writers.get(name, [-1])))
 
-    def _cut(self) -> list[Segment]:
+    def _find_segments(self) -> list[Segment]:
         cut: list[Segment] = []
         if len(self.checkpoints) == 1:
             last = max(self.writers.get(self.checkpoints[0], [-1]))
@@ -75,7 +77,7 @@ class Recomputing:
                 cut.append(Segment(first, last + 1))
         return [Segment(0, cut[0].start), *cut] if cut and cut[0].start else cut
 
-    def _kept(self) -> set[str]:
+    def _kept_variables(self) -> set[str]:
         """The variables that are not computed again: checkpoints, persistable and fed ones, seeds, and those that ops
         outside of their segment use.
         """
@@ -94,7 +96,7 @@ class Recomputing:
         """Inserts the copies of the segments' ops among the gradient ops, which come after the forward ones."""
         ops, draft = self.draft.block.ops, self.draft
         drafted = draft.blocks[draft.new_block()]
-        with draft.inside(len(draft.blocks) - 1):
+        with draft.enter_block(len(draft.blocks) - 1):
             copied = draft.blocks[draft.new_block()]
         backward, copies = ops[self._forward :], dict[str, str]()
         done = 1  # the gradient of the loss itself
@@ -112,11 +114,12 @@ class Recomputing:
         if not self.segments:
             drafted.ops += map(_without_pairs, backward[done:])
         ops[self._forward :] = [
-            op if op.type == "fill_zeros_like" else op._replace(inputs=renamed(op.inputs, copies)) for op in backward
+            op if op.type == "fill_zeros_like" else op._replace(inputs=rename_variables(op.inputs, copies))
+            for op in backward
         ]
 
     def _copy(self, op: Op, copies: dict[str, str]) -> Op:
-        inputs, outputs = renamed(op.inputs, copies), renamed(op.outputs, copies)
+        inputs, outputs = rename_variables(op.inputs, copies), rename_variables(op.outputs, copies)
         for slot, names in op.outputs.items():
             for name in names:
                 var = self.draft.find(name)
@@ -136,7 +139,7 @@ class Recomputing:
     def _first_gradient(self, backward: Sequence[Op], end: int) -> int:
         """The index in `backward` at which the gradients of the ops before op `end` of the path begin."""
         for at, op in enumerate(backward):
-            read = [differentiated(name) for name in op.input_names if SUFFIX in name]
+            read = [variable_of_gradient(name) for name in op.input_names if SUFFIX in name]
             written = [max(self.writers[name]) for name in read if name in self.writers]
             if written and max(written) < end:
                 while backward[at - 1].type == "fill_zeros_like":
@@ -223,7 +226,7 @@ def _less_handed(program: Program, op: Op) -> Op:
     return op._replace(inputs=FrozenMap(inputs), outputs=FrozenMap(outputs))
 
 
-def pruned(program: Program, targets: Collection[int], feeds: Collection[str] = ()) -> Program:
+def prune_to_targets(program: Program, targets: Collection[int], feeds: Collection[str] = ()) -> Program:
     """The program with the ops at the indices `targets` of block 0, those that they need beside the feeds, and the
     variables used.
 
@@ -302,4 +305,4 @@ def _with(block: Block, used: set[str], numbers: Mapping[int, int]) -> Block:
 def _at_numbers(op: Op, numbers: Mapping[int, int]) -> Op:
     if not blocks_of(op):
         return op
-    return op._replace(attrs=FrozenMap({name: renumbered(value, numbers) for name, value in op.attrs.items()}))
+    return op._replace(attrs=FrozenMap({name: renumber_blocks(value, numbers) for name, value in op.attrs.items()}))

@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.fluid.graph.desc import VarDesc
 from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, several, vartype_of
 from pstranspile.frontends.layers.draft import Value
-from pstranspile.frontends.layers.tensor import mixed
+from pstranspile.frontends.layers.tensor import mixed_numbers
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
@@ -23,7 +23,7 @@ FAR = 10_000_000
 MOST = 2**31 - 1
 
 
-class _Part(NamedTuple):
+class _DimSlice(NamedTuple):
     """A slice of one dim; its bounds are numbers, or variables whose values are known at run time only."""
 
     axis: int
@@ -45,14 +45,14 @@ def item(variable: Any, index: Any) -> Any:
         given[dots[0] : dots[0] + 1] = [slice(None)] * (rank - len(given) + 1)
     if len(given) > rank:
         raise IndexError(f"{len(given)} indices for {variable.name}, which has {rank} dims")
-    parts: list[_Part] = []
+    parts: list[_DimSlice] = []
     turned: list[int] = []
     for axis, part in enumerate(given):
         if isinstance(part, slice) and _bounds(part) == (None, None, -1):
             turned.append(axis)
         elif not isinstance(part, slice) or _bounds(part) != (None, None, None):
             parts.append(_part(variable, axis, part))
-    made = _sliced(variable, parts) if parts else variable.value
+    made = _slice_variable(variable, parts) if parts else variable.value
     if turned:
         out = made.draft.fresh(f"{variable.name}_slice_reverse", made.dtype)
         made.draft.op("reverse", {"X": made}, {"Out": out}, {"axis": turned})
@@ -64,20 +64,20 @@ def _bounds(part: Any) -> tuple[Any, Any, Any]:
     return part.start, part.stop, part.step
 
 
-def _part(variable: Any, axis: int, part: Any) -> _Part:
+def _part(variable: Any, axis: int, part: Any) -> _DimSlice:
     last = FAR if variable.shape[axis] <= FAR else MOST
     if isinstance(part, slice):
         begin, stop, by = _bounds(part)
         step = 1 if by is None else int(by)
         start = (0 if step > 0 else -1) if begin is None else _bound(variable, begin)
-        return _Part(axis, start, (last if step > 0 else -MOST) if stop is None else _bound(variable, stop), step)
+        return _DimSlice(axis, start, (last if step > 0 else -MOST) if stop is None else _bound(variable, stop), step)
     start = _bound(variable, part)
     if not isinstance(start, Value):
-        return _Part(axis, start, last if start == -1 else start + 1, is_item=True)
+        return _DimSlice(axis, start, last if start == -1 else start + 1, is_item=True)
     draft, one = start.draft, _constant(variable)(1)
     end = draft.fresh("_generated_var", DType.INT32)
     draft.op("elementwise_add", {"X": start, "Y": one}, {"Out": end}, {"axis": -1})
-    return _Part(axis, start, end, is_item=True)
+    return _DimSlice(axis, start, end, is_item=True)
 
 
 def _bound(variable: Any, given: Any) -> int | Value:
@@ -108,12 +108,12 @@ def _constant(variable: Any) -> Callable[[int], Value]:
     return constant
 
 
-def _sliced(variable: Any, parts: list[_Part]) -> Value:
+def _slice_variable(variable: Any, parts: list[_DimSlice]) -> Value:
     value: Value = variable.value
     constant = _constant(variable)
-    starts = mixed([part.start for part in parts], constant)
-    ends = mixed([part.end for part in parts], constant)
-    unknown = zip(starts.unknown(len(parts)), ends.unknown(len(parts)), strict=True)
+    starts = mixed_numbers([part.start for part in parts], constant)
+    ends = mixed_numbers([part.end for part in parts], constant)
+    unknown = zip(starts.unknown_flags(len(parts)), ends.unknown_flags(len(parts)), strict=True)
     attrs: dict[str, Any] = {
         "axes": [part.axis for part in parts],
         "starts": starts.known,

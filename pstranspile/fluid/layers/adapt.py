@@ -1,8 +1,8 @@
 """Helpers with which layers with Fluid's signatures are declared and written.
 
 A layer is declared by `adapt` where a layer of this package does the same under other names, and by `one_op` where it
-is just an op. All others are functions: they make their ops with `made_by`, and `checked` makes them refuse the
-arguments that Fluid's layers refuse.
+is just an op. All others are functions: they make their ops with `made_by`, and `with_argument_checks` makes them
+refuse the arguments that Fluid's layers refuse.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ def _table() -> dict[str, dict[str, _Accepted]]:
     for line in text.splitlines():
         if not line.startswith("#"):
             layer, parameter, kinds, dtypes = line.split()
-            result.setdefault(layer, {})[parameter] = _Accepted(_listed(kinds), _listed(dtypes))
+            result.setdefault(layer, {})[parameter] = _Accepted(_parse_cell(kinds), _parse_cell(dtypes))
     return result
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _parse_cell(text: str) -> tuple[str, ...]:
     return () if text == "-" else tuple(text.split(","))
 
 
@@ -109,7 +109,7 @@ def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
         check_element_type(layer, parameter, dtype_of(value) if isinstance(value, int) else value, accepted.dtypes)
 
 
-def checked(function: Function) -> Function:
+def with_argument_checks(function: Function) -> Function:
     """The layer with a check of its arguments, according to the table, before each call."""
     name = function.__name__
     accepted = _table().get(name)
@@ -160,7 +160,7 @@ class _FirstName(unique_name.UniqueNameGenerator):
 
 
 @contextmanager
-def named(name: str | None) -> Any:
+def name_first_layer(name: str | None) -> Any:
     """A context manager in which the first layer is called `name`; with None it is named by the counters."""
     if not name:
         yield
@@ -181,10 +181,10 @@ def to_core(value: Any) -> Any:
     """An argument of a script as layers of this package take it: a variable as its value, a list item by item."""
     if several(value):
         return [to_core(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return _here(value).value if isinstance(value, Variable) else operand(value)
+    return _in_current_program(value).value if isinstance(value, Variable) else operand(value)
 
 
-def _here(variable: Variable) -> Variable:
+def _in_current_program(variable: Variable) -> Variable:
     """The variable of the same name in the program in use, to which layers add their ops; the script may pass one of a
     clone.
 
@@ -247,10 +247,10 @@ def adapt(function: Function, text: str, also: str = "", *, called: str = "", **
                     raise NotHere(f"{layer.__name__}: {name}={value!r} is not supported, leave it out")
                 continue
             taken[core] = _argument(draft, name, value)
-        with named(None if "name" in own else given.get("name")):
+        with name_first_layer(None if "name" in own else given.get("name")):
             return wrap(function(**taken))
 
-    return _dressed(layer, called or function.__name__, signature, inspect.getdoc(function))
+    return _with_metadata(layer, called or function.__name__, signature, inspect.getdoc(function))
 
 
 @cache
@@ -267,22 +267,22 @@ def _argument(draft: LiveDraft, name: str, value: Any) -> Any:
     return to_core(value)
 
 
-def _dressed(layer: Function, name: str, signature: inspect.Signature, doc: str | None) -> Function:
+def _with_metadata(layer: Function, name: str, signature: inspect.Signature, doc: str | None) -> Function:
     layer.__name__ = layer.__qualname__ = name
     layer.__doc__ = doc
     layer.__signature__ = signature  # type: ignore[attr-defined]
     layer.__module__ = __name__.rpartition(".")[0]
-    return checked(layer)
+    return with_argument_checks(layer)
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """A list or tuple as a list; any other value as a list of one item."""
     return list(value) if several(value) else [value]
 
 
 def numbers(value: Any) -> list[float]:
     """A number or several, as floats. Raises TypeError for other values."""
-    held = listed(value)
+    held = as_list(value)
     if not all(isinstance(item, Real) for item in held):
         raise TypeError(f"a number, or a list of numbers, is needed in place of {value!r}")
     return [float(item) for item in held]
@@ -296,7 +296,7 @@ def _items(value: Any) -> list[Any]:
     return list(value or ())
 
 
-_FORMS: dict[str, Callable[[Any], Any]] = {"floats": numbers, "items": _items, "list": listed, "number": _number}
+_FORMS: dict[str, Callable[[Any], Any]] = {"floats": numbers, "items": _items, "list": as_list, "number": _number}
 """The functions that convert an argument to an attribute, by the word after the attribute in a declaration."""
 
 
@@ -333,7 +333,7 @@ def made_by(
 
     written: dict[str, Any] = {slot: kind(like) for slot, _, like in (slot.partition(":") for slot in outputs.split())}
     written |= {slot: to_core(variable) for slot, variable in (into or {}).items() if isinstance(variable, Variable)}
-    with named(name):
+    with name_first_layer(name):
         made = layer_outputs(op_type, values, written, attrs, key=key)
     for slot, value in zip(written, made, strict=True):
         if stopped == "*" or slot in stopped.split():
@@ -383,7 +383,7 @@ def one_op(
 
     schema = schema_of(op_type)
     doc = schema.doc if schema else f"One op `{op_type}`."
-    return _dressed(layer, called or key or op_type, signature, doc)
+    return _with_metadata(layer, called or key or op_type, signature, doc)
 
 
 def _attribute(text: str, given: dict[str, Any]) -> Any:

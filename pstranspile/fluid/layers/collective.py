@@ -22,7 +22,7 @@ def _op(op_type: str, x: Variable, out: Variable, attrs: Mapping[str, Any]) -> V
     return out
 
 
-def _made(x: Variable, ending: str, rows: int | None = None, stop_gradient: bool = False) -> Variable:
+def _create_output(x: Variable, ending: str, rows: int | None = None, stop_gradient: bool = False) -> Variable:
     shape = list(x.shape) if rows is None else [rows, *x.shape[1:]]
     name = unique_name.generate_with_ignorable_key(f"{x.name}.{ending}")
     return x.block.program.current_block().create_var(
@@ -39,7 +39,7 @@ def _reduction(reduce_type: str) -> int:
 def _allreduce(x: Variable, out: Variable | None = None, reduce_type: str = "sum", sync_mode: bool = False) -> Variable:
     """The variable reduced over all devices of a process."""
     attrs = {"reduce_type": _reduction(reduce_type), "sync_mode": sync_mode}
-    return _op("allreduce", x, out or _made(x, "tmp", stop_gradient=True), attrs)
+    return _op("allreduce", x, out or _create_output(x, "tmp", stop_gradient=True), attrs)
 
 
 def _broadcast(x: Variable, root: int, sync_mode: bool = False) -> Variable:
@@ -57,7 +57,7 @@ def _c_allreduce(
     """The variable reduced over all trainers. Raises TypeError for other reductions than sum, prod, max, min."""
     _reduction(reduce_type)
     op_type = f"c_allreduce_{reduce_type}"
-    return _op(op_type, x, out or _made(x, op_type), {"ring_id": ring_id, "use_calc_stream": use_calc_stream})
+    return _op(op_type, x, out or _create_output(x, op_type), {"ring_id": ring_id, "use_calc_stream": use_calc_stream})
 
 
 def _c_broadcast(x: Variable, root: int = 0, ring_id: int = 0, use_calc_stream: bool = False) -> Variable:
@@ -69,7 +69,7 @@ def _c_allgather(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bo
     """The rows of all trainers, one trainer after the other."""
     rows = x.shape[0] * nranks if x.shape[0] > 0 else x.shape[0]
     attrs = {"nranks": nranks, "ring_id": ring_id, "use_calc_stream": use_calc_stream}
-    return _op("c_allgather", x, _made(x, "c_allgather", rows), attrs)
+    return _op("c_allgather", x, _create_output(x, "c_allgather", rows), attrs)
 
 
 def _c_reducescatter(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream: bool = False) -> Variable:
@@ -80,7 +80,7 @@ def _c_reducescatter(x: Variable, nranks: int, ring_id: int = 0, use_calc_stream
         raise ValueError(f"{x.shape[0]} rows of {x.name} can't be cut evenly for {nranks} trainers")
     rows = x.shape[0] // nranks if x.shape[0] > 0 else x.shape[0]
     attrs = {"nranks": nranks, "ring_id": ring_id, "use_calc_stream": use_calc_stream}
-    return _op("c_reducescatter", x, _made(x, "c_reducescatter", rows), attrs)
+    return _op("c_reducescatter", x, _create_output(x, "c_reducescatter", rows), attrs)
 
 
 def _c_sync_calc_stream(x: Variable) -> Variable:

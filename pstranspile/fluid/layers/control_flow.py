@@ -15,12 +15,12 @@ from pstranspile.fluid.layers.adapt import (
     adapt,
     check_kind,
     check_variable,
-    checked,
     every,
     live,
     made_by,
     one_op,
     to_core,
+    with_argument_checks,
     wrap,
 )
 from pstranspile.fluid.layers.tensor import assign, cast, fill_constant
@@ -34,7 +34,7 @@ from pstranspile.ir.types import DType, VarKind
 # Comparisons of tensors, element by element.
 
 
-def _compared(op_type: str) -> Callable[..., Any]:
+def _comparison_layer(op_type: str) -> Callable[..., Any]:
     def compare(x: Any, y: Any, force_cpu: bool | None = None, cond: Any = None) -> Any:
         """The result of the comparison for each element, as bools; written to `cond` if given."""
         out = DType.BOOL if cond is None else to_core(cond)
@@ -43,15 +43,15 @@ def _compared(op_type: str) -> Callable[..., Any]:
         return cond if cond is not None else wrap(made.stopped())
 
     compare.__name__ = op_type
-    return checked(compare)
+    return with_argument_checks(compare)
 
 
-less_than = _compared("less_than")
-less_equal = _compared("less_equal")
-greater_than = _compared("greater_than")
-greater_equal = _compared("greater_equal")
-equal = _compared("equal")
-not_equal = _compared("not_equal")
+less_than = _comparison_layer("less_than")
+less_equal = _comparison_layer("less_equal")
+greater_than = _comparison_layer("greater_than")
+greater_equal = _comparison_layer("greater_equal")
+equal = _comparison_layer("equal")
+not_equal = _comparison_layer("not_equal")
 
 
 # Ragged tensors as arrays of steps, longest sequence first, and the rows of a batch split by a mask.
@@ -71,7 +71,7 @@ split_lod_tensor = one_op(
 )
 
 
-@checked
+@with_argument_checks
 def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
     """The sequences of x, or its rows, in the order of a rank table. Raises TypeError if `rank_table` is not a rank
     table.
@@ -81,7 +81,7 @@ def reorder_lod_tensor_by_rank(x: Any, rank_table: Any) -> Any:
     return _reordered(x, rank_table)
 
 
-@checked
+@with_argument_checks
 def lod_rank_table(x: Any, level: int = 0) -> Any:
     """A rank table: the sequences of x sorted by length, longest first."""
     draft = live()
@@ -91,7 +91,7 @@ def lod_rank_table(x: Any, level: int = 0) -> Any:
     return wrap(table)
 
 
-@checked
+@with_argument_checks
 def lod_tensor_to_array(x: Any, table: Any) -> Any:
     """The steps of a ragged x as an array; each has the next rows of all sequences that are long enough."""
     draft, value = live(), to_core(x)
@@ -103,7 +103,7 @@ def lod_tensor_to_array(x: Any, table: Any) -> Any:
     return wrap(array)
 
 
-@checked
+@with_argument_checks
 def array_to_lod_tensor(x: Any, table: Any) -> Any:
     """The ragged tensor with the steps in an array."""
     value = to_core(x)
@@ -113,7 +113,7 @@ def array_to_lod_tensor(x: Any, table: Any) -> Any:
     return wrap(made.draft.declare(made.var._replace(tensor=tensor)))
 
 
-@checked
+@with_argument_checks
 def merge_lod_tensor(in_true: Any, in_false: Any, x: Any, mask: Any, level: int = 0) -> Any:
     """The rows that `split_lod_tensor` has split, joined again in the order of x."""
     inputs = {"X": x, "Mask": mask, "InTrue": in_true, "InFalse": in_false}
@@ -125,7 +125,7 @@ def merge_lod_tensor(in_true: Any, in_false: Any, x: Any, mask: Any, level: int 
 Branch = Callable[[], Any]
 
 
-def _copied(made: Any, draft: LiveDraft, outside: int) -> Any:
+def _copy_results(made: Any, draft: LiveDraft, outside: int) -> Any:
     """Copies of a branch's results in the block with index `outside`."""
 
     def copy(item: Any) -> Any:
@@ -145,7 +145,7 @@ def _branch(condition: Value, function: Branch | None) -> Any:
     draft = live()
     outside = draft.current
     with loops.when(condition):
-        return _copied(function(), draft, outside)
+        return _copy_results(function(), draft, outside)
 
 
 def _check_function(layer: str, name: str, function: Any, *, optional: bool = True) -> None:
@@ -153,7 +153,7 @@ def _check_function(layer: str, name: str, function: Any, *, optional: bool = Tr
         raise TypeError(f"{layer}: {name} must be a function without parameters, not {type(function).__name__}")
 
 
-@checked
+@with_argument_checks
 def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = None, name: str | None = None) -> Any:
     """The result of `true_fn()` if `pred` (bool [1]) is true, else that of `false_fn()`.
 
@@ -177,21 +177,21 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
         raise ValueError(f"{problem}: {difference}") from None
     mask = basic.cast(condition, DType.INT32)
 
-    def selected(no: Value, yes: Value) -> Any:
-        return _selected([no, yes], mask)
+    def select_result(no: Value, yes: Value) -> Any:
+        return _append_select_op([no, yes], mask)
 
-    return map_structure(selected, other, made)
+    return map_structure(select_result, other, made)
 
 
-@checked
+@with_argument_checks
 def select_input(inputs: Sequence[Any], mask: Any) -> Any:
     """The variable of `inputs` at the index `mask` (int32 [1])."""
     check_kind("select_input", "inputs", inputs, ("list", "tuple"))
     check_variable("select_input", "mask", mask, ("int32",))
-    return _selected(to_core(inputs), to_core(mask))
+    return _append_select_op(to_core(inputs), to_core(mask))
 
 
-def _selected(values: list[Value], mask: Value) -> Any:
+def _append_select_op(values: list[Value], mask: Value) -> Any:
     draft = live()
     draft.names.mint("select_input")
     out = draft.declare(values[0].var._replace(name=draft.names.mint("_generated_var"), persistable=False))
@@ -199,7 +199,7 @@ def _selected(values: list[Value], mask: Value) -> Any:
     return wrap(out)
 
 
-@checked
+@with_argument_checks
 def select_output(input: Any, outputs: Sequence[Any], mask: Any) -> Any:
     """Copies `input` to the variable of `outputs` at the index `mask` (int32 [1]); returns all of `outputs`."""
     check_kind("select_output", "input", input, ("Variable",))
@@ -246,7 +246,7 @@ def switch_case(branch_index: Any, branch_fns: Any, default: Branch | None = Non
     check_variable("switch_case", "branch_index", branch_index, ("uint8", "int32", "int64"))
     if numpy_name(branch_index.dtype) != "int64":
         branch_index = cast(branch_index, "int64")
-    numbered = _numbered(branch_fns)
+    numbered = _numbered_branches(branch_fns)
     _check_function("switch_case", "default", default)
     if default is None:
         *numbered, (_, chosen) = sorted(numbered, key=_number_of)
@@ -258,7 +258,7 @@ def switch_case(branch_index: Any, branch_fns: Any, default: Branch | None = Non
     return chosen()
 
 
-def _numbered(branch_fns: Any) -> list[tuple[int, Branch]]:
+def _numbered_branches(branch_fns: Any) -> list[tuple[int, Branch]]:
     """The functions of a `switch_case` with their numbers. Raises TypeError for an item that is not a pair of both."""
     if not isinstance(branch_fns, list | tuple | dict):
         raise TypeError(f"switch_case: branch_fns must be a list, tuple or dict, not {type(branch_fns).__name__}")
@@ -334,7 +334,7 @@ class IfElse:
             raise ValueError("input is called inside a block of an IfElse")
         value, draft = to_core(x), self._draft
         if value.name not in self._split:
-            with draft.inside(self._outside):
+            with draft.enter_block(self._outside):
                 parts = [
                     draft.declare(
                         Var(draft.names.mint(f"ifelse_input{self._layer}"), tensor=TensorType(value.dtype, value.shape))
@@ -369,7 +369,7 @@ class IfElse:
         for first, second in zip(true, false, strict=True):
             inputs = {"InTrue": first, "InFalse": second, "Mask": self._condition, "X": self._condition}
             out = basic.layer("merge_lod_tensor", inputs, first.dtype, {"level": 0})
-            merged.append(wrap(out.declared(first.shape)))
+            merged.append(wrap(out.redeclare_dims(first.shape)))
         return merged
 
 
@@ -406,7 +406,7 @@ class DynamicRNN:
         self._outputs: list[Value] = []
         self._open = False
 
-    def _declared(
+    def _declare_variable(
         self, key: str, kind: VarKind, dtype: DType | None, shape: tuple[int, ...] = (), level: int = 0
     ) -> Value:
         tensor = TensorType(dtype, shape, level) if dtype is not None else None
@@ -435,15 +435,15 @@ class DynamicRNN:
         self._open = False
         for array in self._arrays:
             tensor = array.tensor
-            out = array_to_lod_tensor(wrap(array), wrap(self._known(self._table)))
+            out = array_to_lod_tensor(wrap(array), wrap(self._require_step_input(self._table)))
             out.redeclare(shape=(-1, *tensor.shape[1:]))
             self._outputs.append(to_core(out))
 
     def _compare(self, step: Value) -> None:
-        inputs = {"X": step, "Y": self._known(self._length)}
+        inputs = {"X": step, "Y": self._require_step_input(self._length)}
         basic.layer_outputs("less_than", inputs, {"Out": self._condition}, {"force_cpu": True})
 
-    def _known(self, value: Value | None) -> Value:
+    def _require_step_input(self, value: Value | None) -> Value:
         if value is None:
             raise ValueError("a DynamicRNN needs a step_input before memories and static inputs")
         return value
@@ -451,21 +451,21 @@ class DynamicRNN:
     @property
     def step_idx(self) -> Any:
         """The number of the step, int64 [1]."""
-        return wrap(self._known(self._step))
+        return wrap(self._require_step_input(self._step))
 
     def step_input(self, x: Any, level: int = 0) -> Any:
         """The rows of x in this step, one for each sequence that is long enough."""
         self._require("step_input")
         check_kind("DynamicRNN.step_input", "x", x, ("Variable",))
-        draft, value, step = self._draft, to_core(x), self._known(self._step)
-        with draft.inside(self._outside):
+        draft, value, step = self._draft, to_core(x), self._require_step_input(self._step)
+        with draft.enter_block(self._outside):
             if self._table is None:
-                self._table = self._declared("lod_rank_table", VarKind.LOD_RANK_TABLE, None)
+                self._table = self._declare_variable("lod_rank_table", VarKind.LOD_RANK_TABLE, None)
                 draft.op("lod_rank_table", {"X": value}, {"Out": self._table}, {"level": level})
-                self._length = self._declared("dynamic_rnn_max_seq_len", VarKind.LOD_TENSOR, DType.INT64, (1,))
+                self._length = self._declare_variable("dynamic_rnn_max_seq_len", VarKind.LOD_TENSOR, DType.INT64, (1,))
                 draft.op("max_sequence_len", {"RankTable": self._table}, {"Out": self._length})
                 self._compare(step)
-            array = self._declared(
+            array = self._declare_variable(
                 "dynamic_rnn_input_array",
                 VarKind.LOD_TENSOR_ARRAY,
                 value.dtype,
@@ -480,16 +480,20 @@ class DynamicRNN:
         """The whole x in every step, its sequences in the order of the step inputs, without those that have ended."""
         self._require("static_input")
         check_kind("DynamicRNN.static_input", "x", x, ("Variable",))
-        table, value = self._known(self._table), to_core(x)
-        with self._draft.inside(self._outside):
-            ordered = self._declared(
+        table, value = self._require_step_input(self._table), to_core(x)
+        with self._draft.enter_block(self._outside):
+            ordered = self._declare_variable(
                 "dynamic_rnn_static_input_reordered", VarKind.LOD_TENSOR, value.dtype, value.shape, value.lod_level
             )
             self._draft.op("reorder_lod_tensor_by_rank", {"X": value, "RankTable": table}, {"Out": ordered})
         return wrap(self._shrunk(ordered))
 
     def _shrunk(self, value: Value) -> Value:
-        inputs = {"X": value, "I": self._known(self._step), "RankTable": self._known(self._table)}
+        inputs = {
+            "X": value,
+            "I": self._require_step_input(self._step),
+            "RankTable": self._require_step_input(self._table),
+        }
         made = basic.layer("shrink_rnn_memory", inputs, value.dtype, key="shrink_memory")
         draft, tensor = self._draft, made.tensor
         return draft.declare(made.var._replace(tensor=tensor._replace(shape=value.shape, lod_level=value.lod_level)))
@@ -506,35 +510,35 @@ class DynamicRNN:
         self._require("memory")
         check_kind("DynamicRNN.memory", "init", init, ("Variable", "NoneType"))
         check_kind("DynamicRNN.memory", "shape", shape, ("list", "tuple", "NoneType"))
-        step = self._known(self._step)
-        with self._draft.inside(self._outside):
+        step = self._require_step_input(self._step)
+        with self._draft.enter_block(self._outside):
             zero = self._first_index()
-            start = self._filled(shape, value, dtype_of(dtype)) if init is None else to_core(init)
+            start = self._constant_memory(shape, value, dtype_of(dtype)) if init is None else to_core(init)
             if init is not None and need_reorder:
-                table = self._known(self._table)
-                ordered = self._declared(
+                table = self._require_step_input(self._table)
+                ordered = self._declare_variable(
                     "dynamic_rnn_mem_init_reordered", VarKind.LOD_TENSOR, start.dtype, start.shape, start.lod_level
                 )
                 self._draft.op("reorder_lod_tensor_by_rank", {"X": start, "RankTable": table}, {"Out": ordered})
                 start = ordered
-            array = self._declared("dynamic_rnn_mem_array", VarKind.LOD_TENSOR_ARRAY, start.dtype, start.shape)
+            array = self._declare_variable("dynamic_rnn_mem_array", VarKind.LOD_TENSOR_ARRAY, start.dtype, start.shape)
             self._draft.op("write_to_array", {"X": start, "I": zero}, {"Out": array})
-        made = self._shrunk(loops.array_read(array, step).declared(start.shape))
+        made = self._shrunk(loops.array_read(array, step).redeclare_dims(start.shape))
         self._memories[made.name] = array
         return wrap(made)
 
     def _first_index(self) -> Value:
         if self._zero is None:
-            self._zero = self._declared("zero_idx", VarKind.LOD_TENSOR, DType.INT64, (1,))
+            self._zero = self._declare_variable("zero_idx", VarKind.LOD_TENSOR, DType.INT64, (1,))
             attrs = {"shape": [1], "dtype": DType.INT64, "value": 0.0, "force_cpu": True}
             self._draft.op("fill_constant", {}, {"Out": self._zero}, attrs)
         return self._zero
 
-    def _filled(self, shape: Any, value: float, dtype: DType) -> Value:
+    def _constant_memory(self, shape: Any, value: float, dtype: DType) -> Value:
         """The first rows of a memory without an initial variable: as many as the first step has."""
-        source = self._known(self._first_input)
-        start = self._declared("mem_init", VarKind.LOD_TENSOR, dtype)
-        first = self._declared("in0", VarKind.LOD_TENSOR, source.dtype)
+        source = self._require_step_input(self._first_input)
+        start = self._declare_variable("mem_init", VarKind.LOD_TENSOR, dtype)
+        first = self._declare_variable("in0", VarKind.LOD_TENSOR, source.dtype)
         self._draft.op("read_from_array", {"X": source, "I": self._first_index()}, {"Out": first})
         attrs = {"shape": [-1, *(shape or ())], "value": value, "dtype": dtype}
         self._draft.op("fill_constant_batch_size_like", {"Input": first}, {"Out": start}, attrs)
@@ -557,10 +561,10 @@ class DynamicRNN:
             check_kind("DynamicRNN.output", "each of outputs", output, ("Variable",))
             value = to_core(output)
             dtype, shape, level = value.dtype, value.shape, value.lod_level
-            with self._draft.inside(self._outside):
+            with self._draft.enter_block(self._outside):
                 key = f"{self._layer}_output_array_{value.name}"
-                array = self._declared(key, VarKind.LOD_TENSOR_ARRAY, dtype, shape, level)
-            loops.array_write(value, self._known(self._step), array)
+                array = self._declare_variable(key, VarKind.LOD_TENSOR_ARRAY, dtype, shape, level)
+            loops.array_write(value, self._require_step_input(self._step), array)
             self._arrays.append(array)
 
     def __call__(self) -> Any:
@@ -576,7 +580,7 @@ array_write = adapt(loops.array_write, "x, i, array=None", index="i")
 array_read = adapt(loops.array_read, "array, i", index="i")
 
 
-@checked
+@with_argument_checks
 def increment(x: Any, value: float = 1.0, in_place: bool = True) -> Any:
     """x plus `value`, written to x itself unless `in_place` is False."""
     if in_place:
@@ -594,16 +598,16 @@ def create_array(dtype: Any) -> Any:
 def array_length(array: Any) -> Any:
     """The number of tensors in an array, int64 [1]."""
     made = basic.layer("lod_array_length", {"X": to_core(array)}, DType.INT64, key="array_length")
-    return wrap(made.declared([1]).stopped())
+    return wrap(made.redeclare_dims([1]).stopped())
 
 
-@checked
+@with_argument_checks
 def is_empty(x: Any, cond: Any = None) -> Any:
     """Whether x has no elements, bool [1]; written to `cond` if given."""
     return made_by("is_empty", {"X": x}, "Out:bool", into={"Out": cond})[0]
 
 
-@checked
+@with_argument_checks
 def Print(
     input: Any,
     first_n: int = -1,
@@ -616,7 +620,7 @@ def Print(
     print_phase: str = "both",
 ) -> Any:
     """The same tensor, printed whenever it is computed, after the seconds since 1970 and the message."""
-    return printed(
+    return print_tensor(
         input,
         first_n,
         message,
@@ -629,8 +633,8 @@ def Print(
     )
 
 
-def printed(input: Any, first_n: int, message: str | None, summarize: int, print_phase: str, **told: bool) -> Any:
-    """The same tensor, printed whenever it is computed; `told` are the attributes that say what is told of it."""
+def print_tensor(input: Any, first_n: int, message: str | None, summarize: int, print_phase: str, **told: bool) -> Any:
+    """The same tensor, printed whenever it is computed; `told` are the op's attributes that choose what is printed."""
     attrs = {
         "first_n": first_n,
         "summarize": summarize,
@@ -660,7 +664,7 @@ def _check_condition(layer: str, parameter: str, condition: Any) -> None:
         raise TypeError(f"{layer}: {parameter} must have one element, not the dims {list(condition.shape)}")
 
 
-@checked
+@with_argument_checks
 def while_loop(
     cond: Callable[..., Any],
     body: Callable[..., Any],
@@ -677,7 +681,7 @@ def while_loop(
     holds = cond(*loop_vars)
     _check_condition("while_loop", "what cond gives", holds)
     with While(holds, is_test, name).block():
-        made = body(*nest.copied(list(loop_vars)))  # a body may change lists and dicts
+        made = body(*nest.copy_structure(list(loop_vars)))  # a body may change lists and dicts
         made = list(made) if several(made) else [made]
         try:
             nest.assert_same_structure(made, list(loop_vars), check_types=False)
@@ -748,7 +752,7 @@ class StaticRNN:
         if shape is None or batch_ref is None:
             raise ValueError("the memory of a StaticRNN needs init, or shape and batch_ref")
         draft, like = self._draft, to_core(batch_ref)
-        with draft.inside(self._outside):
+        with draft.enter_block(self._outside):
             name = draft.names.mint(f"{self._core.name}@memory_boot")
             start = draft.declare(Var(name, tensor=TensorType(like.dtype, ())))
             attrs = {

@@ -10,7 +10,18 @@ from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers import loss as losses
 from pstranspile.fluid.layers import nn, tensor
-from pstranspile.fluid.layers.adapt import checked, every, listed, lists, live, made_by, numbers, one_op, to_core, wrap
+from pstranspile.fluid.layers.adapt import (
+    as_list,
+    every,
+    lists,
+    live,
+    made_by,
+    numbers,
+    one_op,
+    to_core,
+    with_argument_checks,
+    wrap,
+)
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic
 from pstranspile.ir.model import TensorType
@@ -39,7 +50,7 @@ box_decoder_and_assign = one_op(
 )
 
 
-@checked
+@with_argument_checks
 def box_coder(
     prior_box: Any,
     prior_box_var: Any,
@@ -352,7 +363,7 @@ def _parts(given: dict[str, Any]) -> dict[str, Any]:
             counts = f"{parts[0]} * {parts[1]}"
             raise ValueError(f"deformable_roi_pooling: {channels} channels are not as many for each of {counts} parts")
         channels //= prod(parts)
-    return {"output_dim": channels, "part_size": parts if given["part_size"] is None else listed(given["part_size"])}
+    return {"output_dim": channels, "part_size": parts if given["part_size"] is None else as_list(given["part_size"])}
 
 
 deformable_roi_pooling = one_op(
@@ -450,7 +461,7 @@ generate_mask_labels = one_op(
 )
 
 
-@checked
+@with_argument_checks
 def distribute_fpn_proposals(
     fpn_rois: Any, min_level: int, max_level: int, refer_level: int, refer_scale: int, name: str | None = None
 ) -> Any:
@@ -470,7 +481,7 @@ def distribute_fpn_proposals(
     return wrap(parts), wrap(restore)
 
 
-@checked
+@with_argument_checks
 def collect_fpn_proposals(
     multi_rois: Any, multi_scores: Any, min_level: int, max_level: int, post_nms_top_n: int, name: str | None = None
 ) -> Any:
@@ -481,7 +492,7 @@ def collect_fpn_proposals(
         if not several(value):
             raise TypeError(f"collect_fpn_proposals: {what} must be a list, not {type(value).__name__}")
     count = max_level - min_level + 1
-    inputs = {"MultiLevelRois": listed(multi_rois)[:count], "MultiLevelScores": listed(multi_scores)[:count]}
+    inputs = {"MultiLevelRois": as_list(multi_rois)[:count], "MultiLevelScores": as_list(multi_scores)[:count]}
     attrs = {"post_nms_topN": post_nms_top_n}
     return made_by("collect_fpn_proposals", inputs, "FpnRois", attrs, name=name, stopped="*")[0]
 
@@ -495,10 +506,10 @@ def _reshaped_as(value: Any, dims: Any) -> Any:
     inputs = {"X": core, "Shape": to_core(dims).stopped()}
     outputs = {"Out": core.dtype, "XShape": core.dtype}
     made = basic.layer_outputs("reshape2", inputs, outputs, {"shape": [-1, 0]})
-    return wrap(made[0].declared((-1, *core.shape[1:])))
+    return wrap(made[0].redeclare_dims((-1, *core.shape[1:])))
 
 
-def _stopped(value: Any) -> Any:
+def _without_gradient(value: Any) -> Any:
     value.stop_gradient = True
     return value
 
@@ -518,18 +529,18 @@ class _Matched(NamedTuple):
     dims: Any
 
 
-def _mined(
+def _mine_hard_examples(
     confidence: Any, dims: Any, label: Any, matched: tuple[Any, Any], background: int, attrs: dict[str, Any]
 ) -> _Matched:
     """The matched boxes, and the boxes without an object whose losses are largest."""
     indices, alike = matched
-    labels = _stopped(nn.reshape(label, [0] * (len(label.shape) - 1) + [-1, 1]))
+    labels = _without_gradient(nn.reshape(label, [0] * (len(label.shape) - 1) + [-1, 1]))
     wanted, _ = target_assign(labels, indices, mismatch_value=background)
     rows = _rows(confidence)
-    wanted = _stopped(_rows(tensor.cast(wanted, "int64")))
+    wanted = _without_gradient(_rows(tensor.cast(wanted, "int64")))
     sure = losses.softmax_with_cross_entropy(rows, wanted)
-    first = _stopped(nn.slice(dims, [0], [0], [2]))
-    sure = _stopped(_reshaped_as(sure, first))
+    first = _without_gradient(nn.slice(dims, [0], [0], [2]))
+    sure = _without_gradient(_reshaped_as(sure, first))
     inputs = {"ClsLoss": sure, "MatchIndices": indices, "MatchDist": alike}
     slots = "NegIndices:int32 UpdatedMatchIndices:int32"
     negative, indices = made_by("mine_hard_examples", inputs, slots, attrs, key="ssd_loss")
@@ -569,16 +580,16 @@ def ssd_loss(
     }
     dims = nn.shape(confidence)
     matched = bipartite_match(iou_similarity(gt_box, prior_box), match_type, overlap_threshold)
-    of = _mined(confidence, dims, gt_label, matched, background_label, attrs)
+    of = _mine_hard_examples(confidence, dims, gt_label, matched, background_label, attrs)
     codes = box_coder(prior_box, prior_box_var, gt_box, "encode_center_size")
     places, counts = target_assign(codes, of.indices, mismatch_value=background_label)
     wanted, weight = target_assign(of.labels, of.indices, of.negative, background_label)
-    wanted = _stopped(tensor.cast(_rows(wanted), "int64"))
+    wanted = _without_gradient(tensor.cast(_rows(wanted), "int64"))
     what = losses.softmax_with_cross_entropy(of.rows, wanted)
-    what = what * _stopped(_rows(weight))
+    what = what * _without_gradient(_rows(weight))
     predicted = _rows(location)
-    where = nn.smooth_l1(predicted, _stopped(_rows(places)))
-    counts = _stopped(_rows(counts))
+    where = nn.smooth_l1(predicted, _without_gradient(_rows(places)))
+    counts = _without_gradient(_rows(counts))
     where = where * counts
     loss = _reshaped_as(conf_loss_weight * what + loc_loss_weight * where, of.dims)
     loss = nn.reduce_sum(loss, dim=1, keep_dim=True)
@@ -659,7 +670,7 @@ def multi_box_head(
         _head(x, image, num_classes, of, apart, settings, (kernel_size, stride, pad))
         for x, of, apart in zip(inputs, sizes, distances, strict=True)
     ]
-    return _joined(made, num_classes)
+    return _concat_maps(made, num_classes)
 
 
 def _head(
@@ -667,9 +678,20 @@ def _head(
 ) -> tuple[Any, Any, Any, Any]:
     """The codes and scores of one feature map, one row for each image, its prior boxes and their variances."""
     least, most, ratios = sizes
-    most = most if most is None else listed(most)
+    most = most if most is None else as_list(most)
     boxes, variances = prior_box(
-        x, image, listed(least), most, listed(ratios), of.variance, of.flip, of.clip, steps, of.offset, None, of.ordered
+        x,
+        image,
+        as_list(least),
+        most,
+        as_list(ratios),
+        of.variance,
+        of.flip,
+        of.clip,
+        steps,
+        of.offset,
+        None,
+        of.ordered,
     )
     size, stride, pad = conv
     rows: list[Any] = []
@@ -679,8 +701,8 @@ def _head(
     return rows[0], rows[1], boxes, variances
 
 
-def _joined(made: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, Any, Any, Any]:
-    """The results of all feature maps joined together. As in Fluid those of a single one keep their dims."""
+def _concat_maps(made: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, Any, Any, Any]:
+    """The results of all feature maps, concatenated. As in Fluid those of a single map keep their dims."""
     if len(made) == 1:
         codes, scores, boxes, variances = made[0]
     else:

@@ -65,7 +65,7 @@ class _OfTwo(Distribution):
         (self._first, self._second), self.batch_size_unknown = _parameters(type(self).__name__, given, kinds)
         self.all_arg_is_float = all(isinstance(value, float) for value in given.values())
 
-    def _drawn(self, shape: list[int], seed: int) -> Any:
+    def _draw_standard_sample(self, shape: list[int], seed: int) -> Any:
         """Draws numbers of the standard distribution, with the dims `shape`."""
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ class _OfTwo(Distribution):
             made = drawn * self._spread(zeros) + self._first
             return nn.reshape(made, [*shape, *zeros.shape[: len(zeros.shape) - len(shape)]])
         dims = [*shape, *(self._first + self._second).shape]
-        drawn = self._drawn(dims, seed)
+        drawn = self._draw_standard_sample(dims, seed)
         made = drawn * self._spread(tensor.zeros(dims, dtype=self._first.dtype)) + self._first
         return nn.reshape(made, shape) if self.all_arg_is_float else made
 
@@ -106,7 +106,7 @@ class Uniform(_OfTwo):
         super().__init__(low=low, high=high)
         self.low, self.high = self._first, self._second
 
-    def _drawn(self, shape: list[int], seed: int) -> Any:
+    def _draw_standard_sample(self, shape: list[int], seed: int) -> Any:
         return nn.uniform_random(shape, min=0.0, max=1.0, seed=seed)
 
     def _drawn_like(self, zeros: Any, seed: int) -> Any:
@@ -134,7 +134,7 @@ class Normal(_OfTwo):
         super().__init__(loc=loc, scale=scale)
         self.loc, self.scale = self._first, self._second
 
-    def _drawn(self, shape: list[int], seed: int) -> Any:
+    def _draw_standard_sample(self, shape: list[int], seed: int) -> Any:
         return nn.gaussian_random(shape, mean=0.0, std=1.0, seed=seed)
 
     def _drawn_like(self, zeros: Any, seed: int) -> Any:
@@ -158,7 +158,7 @@ class Normal(_OfTwo):
 
     def kl_divergence(self, other: Any) -> Any:
         """The Kullback-Leibler divergence from another normal distribution."""
-        _same(self, other)
+        _require_same_type(self, other)
         ratio = self.scale / other.scale
         ratio = ratio * ratio
         apart = (self.loc - other.loc) / other.scale
@@ -176,7 +176,7 @@ class Categorical(Distribution):
 
     def kl_divergence(self, other: Any) -> Any:
         """The Kullback-Leibler divergence from another distribution over as many classes."""
-        _same(self, other)
+        _require_same_type(self, other)
         own, others = self._relative(), other._relative()
         weights, other_weights = _exp(own), _exp(others)
         total = nn.reduce_sum(weights, dim=-1, keep_dim=True)
@@ -224,7 +224,7 @@ class MultivariateNormalDiag(Distribution):
 
     def kl_divergence(self, other: Any) -> Any:
         """The Kullback-Leibler divergence from another distribution with as many dims."""
-        _same(self, other)
+        _require_same_type(self, other)
         trace = nn.reduce_sum(self._inverse(other.scale) * self.scale)
         weighted = nn.matmul(other.loc - self.loc, self._inverse(other.scale))
         square = nn.matmul(weighted, other.loc - self.loc)
@@ -232,7 +232,7 @@ class MultivariateNormalDiag(Distribution):
         return 0.5 * (trace + square - self.scale.shape[0] + determinants)
 
 
-def _same(own: Distribution, other: Any) -> None:
+def _require_same_type(own: Distribution, other: Any) -> None:
     if not isinstance(other, type(own)):
         kind = type(own).__name__
         raise TypeError(f"kl_divergence: other must be {kind} as this one, not {type(other).__name__}")

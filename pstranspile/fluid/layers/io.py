@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.communicator import DistributedMode
-from pstranspile.fluid.dataloader import PyReaderVariable, created
+from pstranspile.fluid.dataloader import PyReaderVariable, create_reader_variable
 from pstranspile.fluid.dataloader import double_buffer as double_buffer
 from pstranspile.fluid.dataloader import read_file as read_file
 from pstranspile.fluid.framework import default_main_program
@@ -34,10 +34,10 @@ def data(
     dims = [-1 if dim is None else whole_dim(dim) for dim in shape]
     if append_batch_size and not any(dim < 0 for dim in dims):
         dims = [-1, *dims]
-    return declared(name, dims, dtype, lod_level, stop_gradient, type)
+    return declare_input(name, dims, dtype, lod_level, stop_gradient, type)
 
 
-def declared(
+def declare_input(
     name: str,
     dims: Any,
     dtype: Any,
@@ -101,7 +101,7 @@ def _py_reader(capacity: int, slots: list[_Slot], name: str | None, use_double_b
         queue, key = unique_name.generate("lod_tensor_blocking_queue"), unique_name.generate("create_py_reader")
     else:
         queue, key = f"{name}_queue", f"{name}_reader"
-    reader = created(loader, queue, key)
+    reader = create_reader_variable(loader, queue, key)
     if not use_double_buffer:
         return reader
     return double_buffer(reader, name=None if name is None else f"{name}_double_buffer")

@@ -16,35 +16,35 @@ def _decay_step_counter(begin: int = 0) -> Any:  # pyright: ignore[reportUnusedF
     return tensor.cast(nn.autoincreased_step_counter("@LR_DECAY_COUNTER@", begin=begin), "float32")
 
 
-def _emitted(schedule: autodiff.Schedule) -> Any:
+def _emit_schedule(schedule: autodiff.Schedule) -> Any:
     return wrap(schedule.emit(live()))
 
 
 def exponential_decay(learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False) -> Any:
     """learning_rate * decay_rate ** (step / decay_steps)."""
-    return _emitted(autodiff.Exponential(learning_rate, decay_steps, decay_rate, staircase))
+    return _emit_schedule(autodiff.Exponential(learning_rate, decay_steps, decay_rate, staircase))
 
 
 def natural_exp_decay(learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False) -> Any:
     """learning_rate * exp(-decay_rate * step / decay_steps)."""
-    return _emitted(autodiff.NaturalExp(learning_rate, decay_steps, decay_rate, staircase))
+    return _emit_schedule(autodiff.NaturalExp(learning_rate, decay_steps, decay_rate, staircase))
 
 
 def inverse_time_decay(learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False) -> Any:
     """learning_rate / (1 + decay_rate * step / decay_steps)."""
-    return _emitted(autodiff.InverseTime(learning_rate, decay_steps, decay_rate, staircase))
+    return _emit_schedule(autodiff.InverseTime(learning_rate, decay_steps, decay_rate, staircase))
 
 
 def polynomial_decay(
     learning_rate: float, decay_steps: int, end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False
 ) -> Any:
     """A rate that goes from learning_rate to end_learning_rate within decay_steps, along a polynomial."""
-    return _emitted(autodiff.Polynomial(learning_rate, decay_steps, end_learning_rate, power, cycle))
+    return _emit_schedule(autodiff.Polynomial(learning_rate, decay_steps, end_learning_rate, power, cycle))
 
 
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Any:
     """A rate that is constant between every two boundaries."""
-    return _emitted(autodiff.Piecewise(tuple(boundaries), tuple(map(float, values))))
+    return _emit_schedule(autodiff.Piecewise(tuple(boundaries), tuple(map(float, values))))
 
 
 def noam_decay(d_model: float, warmup_steps: int, learning_rate: float = 1.0) -> Any:
@@ -54,12 +54,12 @@ def noam_decay(d_model: float, warmup_steps: int, learning_rate: float = 1.0) ->
     """
     if d_model <= 0:
         raise ValueError(f"d_model of a schedule is {d_model}, it must be above 0")
-    return _emitted(autodiff.Noam(1, warmup_steps, learning_rate * d_model**-0.5))
+    return _emit_schedule(autodiff.Noam(1, warmup_steps, learning_rate * d_model**-0.5))
 
 
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Any:
     """A rate that falls along half a cosine over the epochs."""
-    return _emitted(autodiff.Cosine(learning_rate, step_each_epoch, epochs))
+    return _emit_schedule(autodiff.Cosine(learning_rate, step_each_epoch, epochs))
 
 
 def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end_lr: float) -> Any:
@@ -67,7 +67,7 @@ def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end
     compute.
     """
     check_kind("linear_lr_warmup", "learning_rate", learning_rate, ("Variable", "float"))
-    return _emitted(autodiff.LinearWarmup(to_core(learning_rate), warmup_steps, start_lr, end_lr))
+    return _emit_schedule(autodiff.LinearWarmup(to_core(learning_rate), warmup_steps, start_lr, end_lr))
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -13,7 +13,7 @@ from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.initializer import Constant
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import control_flow, nn, ops
-from pstranspile.fluid.layers.adapt import adapt, checked, live, made_by, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, live, made_by, to_core, with_argument_checks, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import loss, sequence
 from pstranspile.frontends.layers.parameters import Array
@@ -63,7 +63,7 @@ bpr_loss = adapt(loss.bpr_loss, "input, label, name=None", x="input")
 mse_loss = adapt(loss.mse_loss, "input, label", x="input")
 
 
-@checked
+@with_argument_checks
 def nce(
     input: Any,
     label: Any,
@@ -132,7 +132,7 @@ def softmax_with_cross_entropy(
     return (cost, softmax) if return_softmax else cost
 
 
-@checked
+@with_argument_checks
 def center_loss(
     input: Any, label: Any, num_classes: int, alpha: Any, param_attr: Any, update_center: bool = True
 ) -> Any:
@@ -159,7 +159,7 @@ def center_loss(
     return loss
 
 
-@checked
+@with_argument_checks
 def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -> Any:
     """The cross entropy of the similarity of anchors and positives, plus an L2 penalty on both (`l2_reg` / 4)."""
     rows = labels.shape[0]
@@ -175,7 +175,7 @@ def npair_loss(anchor: Any, positive: Any, labels: Any, l2_reg: float = 0.002) -
 # Metrics.
 
 
-@checked
+@with_argument_checks
 def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any = None) -> Any:
     """The share of rows whose label is among the k largest scores; the numbers of such rows and of all rows are written
     to `correct` and `total`.
@@ -187,7 +187,7 @@ def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any
     return made_by("accuracy", inputs, outputs, name=layer, into=into)[0]
 
 
-@checked
+@with_argument_checks
 def auc(
     input: Any,
     label: Any,

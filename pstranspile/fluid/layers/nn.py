@@ -19,13 +19,13 @@ from pstranspile.fluid.layers.adapt import (
     adapt,
     check_kind,
     check_variable,
-    checked,
     every,
     live,
     made_by,
-    named,
+    name_first_layer,
     one_op,
     to_core,
+    with_argument_checks,
     wrap,
 )
 from pstranspile.fluid.layers.tensor import assign, fill_constant, zeros
@@ -45,7 +45,7 @@ from pstranspile.runtime.kernels.programs.io import HostFunction, register
 # `layers.py_func`: a function of the script as an op.
 
 
-def _called(function: Callable[..., Any]) -> HostFunction:
+def _as_host_function(function: Callable[..., Any]) -> HostFunction:
     """The script's function over values of runs; it gets LoDTensors, or nothing if it takes no arguments."""
     takes_none = not inspect.signature(function).parameters
 
@@ -68,14 +68,14 @@ def _value(item: Any) -> Any:
     return np.asarray(item)
 
 
-def _listed(layer: str, given: Any) -> list[Any]:
+def _as_variable_list(layer: str, given: Any) -> list[Any]:
     items: list[Any] = [] if given is None else list(given) if several(given) else [given]
     for item in items:
         check_kind("py_func", layer, item, ("Variable",))
     return items
 
 
-@checked
+@with_argument_checks
 def py_func(
     func: Callable[..., Any],
     x: Any,
@@ -89,19 +89,21 @@ def py_func(
     """
     if not callable(func):
         raise TypeError(f"py_func: func must be a function, not {type(func).__name__}")
-    read, written = _listed("x", x), _listed("out", out)
+    read, written = _as_variable_list("x", x), _as_variable_list("out", out)
     for variable in written:
         if not variable.shape:
             raise ValueError(f"py_func: the dims of {variable.name} must be declared")
-    skipped = {variable.name for variable in _listed("skip_vars_in_backward_input", skip_vars_in_backward_input)}
+    skipped = {
+        variable.name for variable in _as_variable_list("skip_vars_in_backward_input", skip_vars_in_backward_input)
+    }
     unknown = skipped - {variable.name for variable in (*read, *written)}
     if unknown:
         raise ValueError(f"py_func: {min(unknown)} can't be skipped, it is neither in x nor in out")
     draft = live()
     draft.names.mint("py_func")
     attrs = {
-        "forward_callable_id": register(_called(func)),
-        "backward_callable_id": -1 if backward_func is None else register(_called(backward_func)),
+        "forward_callable_id": register(_as_host_function(func)),
+        "backward_callable_id": -1 if backward_func is None else register(_as_host_function(backward_func)),
         "backward_skip_vars": Strings(sorted(skipped) if backward_func is not None else ()),
     }
     draft.op("py_func", {"X": to_core(read)}, {"Out": to_core(written)}, attrs)
@@ -267,7 +269,7 @@ uniform_random = adapt(
 gaussian_random = adapt(tensor.gaussian_random, "shape, mean=0.0, std=1.0, seed=0, dtype='float32'")
 
 
-@checked
+@with_argument_checks
 def group_norm(
     input: Any,
     groups: int,
@@ -282,7 +284,7 @@ def group_norm(
     return _group_norm(input, groups, epsilon, param_attr or False, bias_attr or False, act, data_layout, name)
 
 
-@checked
+@with_argument_checks
 def topk(input: Any, k: Any, name: str | None = None) -> Any:
     """The k largest elements of each row and their indices; k may be a variable."""
     if not isinstance(k, Variable):
@@ -391,12 +393,12 @@ _windows = one_op(
 )
 
 
-@checked
+@with_argument_checks
 def scale(
     x: Any, scale: Any = 1.0, bias: float = 0.0, bias_after_scale: bool = True, act: Any = None, name: Any = None
 ) -> Any:
     """scale * x + bias, or scale * (x + bias); `scale` is a number or a variable of one element."""
-    with named(name):
+    with name_first_layer(name):
         attrs: dict[str, object] = {"bias": float(bias), "bias_after_scale": bias_after_scale}
         value = to_core(x)
         inputs = {"X": value}
@@ -409,13 +411,13 @@ def scale(
         return wrap(basic.activation(layer, made, act))
 
 
-@checked
+@with_argument_checks
 def stack(x: Any, axis: int = 0) -> Any:
     """Several tensors of one shape, or a single one, joined along a new dim."""
     return _stack(x if several(x) else [x], axis)
 
 
-@checked
+@with_argument_checks
 def sum(x: Any) -> Any:
     """The sum of several tensors of one shape."""
     return wrap(basic.sums(to_core(x if several(x) else [x])))
@@ -436,7 +438,7 @@ def resize_trilinear(
     return image_resize(input, out_shape, scale, name, method, actual_shape, align_corners, align_mode, data_format)
 
 
-@checked
+@with_argument_checks
 def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
     """A row of `depth` elements for each id [..., 1], all 0 but a 1 at the id."""
     return hot_rows("one_hot", input, depth, allow_out_of_range)
@@ -464,7 +466,7 @@ def _sides(given: Any) -> list[int]:
     return [given, given] if isinstance(given, int) else list(given)
 
 
-@checked
+@with_argument_checks
 def im2sequence(
     input: Any,
     filter_size: Any = 1,
@@ -485,13 +487,13 @@ def im2sequence(
     return made_by("im2sequence", {"X": input, "Y": input_image_size}, attrs=attrs, name=name)[0]
 
 
-@checked
+@with_argument_checks
 def ctc_greedy_decoder(
     input: Any, blank: int, input_length: Any = None, padding_value: int = 0, name: Any = None
 ) -> Any:
     """The most probable label of every step, without blanks and repetitions."""
     value = to_core(input)
-    with named(name):
+    with name_first_layer(name):
         layer = value.draft.names.mint("ctc_greedy_decoder")
         best: Value = to_core(_topk(input, 1)[1])
         if input_length is None:
@@ -526,7 +528,7 @@ def filter_by_instag(ins: Any, ins_tag: Any, filter_tag: Any, is_lod: bool, out_
     return wrap(list(made))
 
 
-@checked
+@with_argument_checks
 def rank(input: Any) -> Any:
     """The number of dims of a tensor, as a variable."""
     return wrap(basic.fill_constant(live(), [1], dtype_of("int32"), len(input.shape)))
@@ -541,12 +543,12 @@ def dice_loss(input: Any, label: Any, epsilon: float = 1e-05, name: Any = None) 
     return wrap(basic.reduce_mean((inside * 2.0 / (both + epsilon)) * -1.0 + 1.0))
 
 
-@checked
+@with_argument_checks
 def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: Any = None) -> Any:
     """The weight divided by its largest singular value, which a few steps of power iteration estimate."""
     value = to_core(weight)
     high = value.shape[dim]
-    with named(name):
+    with name_first_layer(name):
         layer = value.draft.names.mint("spectral_norm")
         sides = [
             parameters.create_parameter(
@@ -587,7 +589,7 @@ def _pair(name: str, given: Any) -> list[int]:
     return given  # pyright: ignore[reportUnknownVariableType]
 
 
-@checked
+@with_argument_checks
 def unfold(x: Any, kernel_sizes: Any, strides: Any = 1, paddings: Any = 0, dilations: Any = 1, name: Any = None) -> Any:
     """The windows of images as columns. Raises AssertionError and ValueError for settings of the wrong length."""
     if len(x.shape) != 4:
@@ -600,12 +602,12 @@ def unfold(x: Any, kernel_sizes: Any, strides: Any = 1, paddings: Any = 0, dilat
     return _windows(x, sizes, steps, around, _pair("dilations", dilations), name)
 
 
-@checked
+@with_argument_checks
 def affine_channel(
     x: Any, scale: Any = None, bias: Any = None, data_layout: str = "NCHW", name: Any = None, act: Any = None
 ) -> Any:
     """x multiplied by a scale and plus a bias, one of each for each channel."""
-    with named(name):
+    with name_first_layer(name):
         value = to_core(x)
         layer = value.draft.names.mint("affine_channel")
         inputs = {"X": value, "Scale": to_core(scale), "Bias": to_core(bias)}
@@ -613,7 +615,7 @@ def affine_channel(
         return wrap(basic.activation(layer, made, act))
 
 
-@checked
+@with_argument_checks
 def affine_grid(theta: Any, out_shape: Any, name: Any = None) -> Any:
     """For each pixel of images of `out_shape`, its position in the original image under the affine map `theta`."""
     if not several(out_shape) and not isinstance(out_shape, Variable):
@@ -641,7 +643,7 @@ def elementwise_equal(x: Any, y: Any, name: Any = None) -> Any:
     return made_by("equal", {"X": x, "Y": y}, "Out:bool", attrs, key="elementwise_equal", stopped="*")[0]
 
 
-@checked
+@with_argument_checks
 def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1.0, out: Any = None, name: Any = None) -> Any:
     """input + tensor1 * tensor2 * value. Raises TypeError for a value of the wrong type: an int for integer tensors,
     else a float.
@@ -654,7 +656,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1.0, out: Any =
     return made if out is None else assign(made, out)
 
 
-@checked
+@with_argument_checks
 def clamp(input: Any, min: Any = None, max: Any = None, output: Any = None, name: Any = None) -> Any:
     """Limits elements to at least `min` and at most `max`, numbers or variables. Raises AssertionError if both are
     None.
@@ -671,7 +673,7 @@ def clamp(input: Any, min: Any = None, max: Any = None, output: Any = None, name
     return made_by("clip", inputs, attrs=attrs, key="clamp", into={"Out": output})[0]
 
 
-@checked
+@with_argument_checks
 def logsumexp(x: Any, dim: Any = None, keepdim: bool = False, out: Any = None, name: Any = None) -> Any:
     """The logarithm of the sum of the exponentials along dims. Raises AssertionError if x is None."""
     assert x is not None, "logsumexp: x must be Variable, not None"
@@ -720,7 +722,7 @@ def scatter_nd(index: Any, updates: Any, shape: Any, name: Any = None) -> Any:
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 
-def _both(name: str, value: Any) -> list[int]:
+def _as_pair(name: str, value: Any) -> list[int]:
     """A number for height and one for width, from a single number or two. Raises ValueError for another count."""
     held = list(value) if several(value) else [value, value]
     if len(held) != 2:
@@ -728,7 +730,7 @@ def _both(name: str, value: Any) -> list[int]:
     return held
 
 
-@checked
+@with_argument_checks
 def deformable_conv(
     input: Any,
     offset: Any,
@@ -755,15 +757,15 @@ def deformable_conv(
     channels = x.shape[1]
     if channels < 0 or channels % (groups or 1):
         raise ValueError(f"deformable_conv: %{x.name} has {channels} channels, which {groups} groups can't share")
-    size = _both("filter_size", filter_size)
+    size = _as_pair("filter_size", filter_size)
     minted = nn.name_layer(draft, "deformable_conv", name)
     start = parameters.Normal(0.0, (2.0 / (size[0] * size[1] * channels)) ** 0.5)
     shape = (num_filters, channels // (groups or 1), *size)
     kernel = parameters.create_parameter(draft, minted, core_attr(param_attr, draft), shape, x.dtype, default=start)
     attrs = {
-        "strides": _both("stride", stride),
-        "paddings": _both("padding", padding),
-        "dilations": _both("dilation", dilation),
+        "strides": _as_pair("stride", stride),
+        "paddings": _as_pair("padding", padding),
+        "dilations": _as_pair("dilation", dilation),
         "groups": groups or 1,
         "deformable_groups": deformable_groups or 1,
         "im2col_step": im2col_step or 64,
@@ -776,7 +778,7 @@ def deformable_conv(
     return wrap(nn.bias(minted, out, core_attr(bias_attr, draft), 1, 2))
 
 
-def _sized(
+def _inputs_and_attrs(
     helper: LayerHelper, given: Any, attr: str, one: str, many: str, unknown: int = -1, *, truncated: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs and attributes of an op for a setting that is a variable, or a list of numbers and variables.
@@ -810,11 +812,11 @@ def _kind(layer: str, dtype: Any, *kinds: str) -> Any:
     return kind
 
 
-def _cut(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int], **attrs: Any) -> Any:
+def _append_crop_op(helper: LayerHelper, x: Variable, *sizes: tuple[Any, str, str, str, int], **attrs: Any) -> Any:
     out = helper.create_variable_for_type_inference(x.dtype)
     inputs: dict[str, Any] = {"X": x}
     for given, attr, one, many, unknown in sizes:
-        read, known = _sized(helper, given, attr, one, many, unknown)
+        read, known = _inputs_and_attrs(helper, given, attr, one, many, unknown)
         inputs |= read
         attrs |= known
     helper.append_op(type=helper.layer_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
@@ -826,13 +828,13 @@ def crop(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None
     helper = LayerHelper("crop", name=name)
     start = [0] * len(x.shape) if offsets is None else offsets
     trained = [given for given in (shape, offsets) if isinstance(given, Variable) and not given.stop_gradient]
-    out = _cut(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
+    out = _append_crop_op(helper, x, (shape, "shape", "Y", "Y", -1), (start, "offsets", "Offsets", "Offsets", -1))
     for given in trained:  # this op reads only dims and numbers, but other ops may need the gradients
         given.stop_gradient = False
     return out
 
 
-@checked
+@with_argument_checks
 def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None = None) -> Any:
     """A part of a tensor as `crop` returns it; dims and offsets may be variables, as a whole or one by one. A dim of -1
     extends to the end.
@@ -849,13 +851,13 @@ def crop_tensor(x: Any, shape: Any = None, offsets: Any = None, name: str | None
                 raise ValueError(f"crop_tensor: {what} has {number}")
     sizes = (shape, "shape", "Shape", "ShapeTensor", 0)
     unknown = [-1] * len(x.shape)  # dims that a variable determines in each run
-    return _cut(helper, x, (start, "offsets", "Offsets", "OffsetsTensor", -1), sizes, offsets=unknown)
+    return _append_crop_op(helper, x, (start, "offsets", "Offsets", "OffsetsTensor", -1), sizes, offsets=unknown)
 
 
 _BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))
 
 
-@checked
+@with_argument_checks
 def strided_slice(input: Any, axes: Any, starts: Any, ends: Any, strides: Any) -> Any:
     """A slice as `slice` returns it, with a step along each of the axes; bounds and steps may be variables, as a whole
     or one by one.
@@ -864,7 +866,7 @@ def strided_slice(input: Any, axes: Any, starts: Any, ends: Any, strides: Any) -
     inputs: dict[str, Any] = {"Input": input}
     attrs: dict[str, Any] = {"axes": list(axes)}
     for (attr, slot), given in zip(_BOUNDS, (starts, ends, strides), strict=True):
-        read, known = _sized(helper, given, attr, slot, f"{slot}List")
+        read, known = _inputs_and_attrs(helper, given, attr, slot, f"{slot}List")
         inputs |= read
         attrs |= known
     lists = [given for given in (starts, ends, strides) if several(given)]
@@ -897,7 +899,7 @@ def randperm(
     return made
 
 
-@checked
+@with_argument_checks
 def lod_append(x: Any, level: Any) -> Any:
     """x with one more level of LoD: offsets (ints) from 0 to the number of rows, or the LoD of a variable."""
     if not isinstance(level, Variable) and not several(level):
@@ -909,7 +911,7 @@ def lod_append(x: Any, level: Any) -> Any:
     return made_by("lod_reset", {"X": x}, attrs=attrs, key="lod_append")[0]
 
 
-@checked
+@with_argument_checks
 def random_crop(x: Any, shape: Any, seed: Any = None) -> Any:
     """A random part of each instance of x, with the dims `shape`, another one in every step.
 
@@ -950,7 +952,7 @@ def randint(
     helper = LayerHelper("randint", name=name)
     kind = _kind("randint", dtype or "int64", "int32", "int64")
     dims = [1] if shape is None else shape
-    inputs, attrs = _sized(helper, dims, "shape", "ShapeTensor", "ShapeTensorList", truncated=True)
+    inputs, attrs = _inputs_and_attrs(helper, dims, "shape", "ShapeTensor", "ShapeTensorList", truncated=True)
     out = helper.create_variable_for_type_inference(kind) if out is None else out
     helper.append_op(
         type="randint",
@@ -1002,7 +1004,7 @@ def _adaptive_pool(dims: int, input: Any, pool_size: Any, pool_type: str, requir
     return tuple(made) if require_index else made[0]
 
 
-@checked
+@with_argument_checks
 def adaptive_pool2d(
     input: Any, pool_size: Any, pool_type: str = "max", require_index: bool = False, name: str | None = None
 ) -> Any:
@@ -1012,7 +1014,7 @@ def adaptive_pool2d(
     return _adaptive_pool(2, input, pool_size, pool_type, require_index, name)
 
 
-@checked
+@with_argument_checks
 def adaptive_pool3d(
     input: Any, pool_size: Any, pool_type: str = "max", require_index: bool = False, name: str | None = None
 ) -> Any:
@@ -1022,7 +1024,7 @@ def adaptive_pool3d(
     return _adaptive_pool(3, input, pool_size, pool_type, require_index, name)
 
 
-@checked
+@with_argument_checks
 def sign(x: Any) -> Any:
     """-1, 0 or 1 for every element of a variable or an array."""
     return _sign(assign(x) if isinstance(x, np.ndarray) else x)

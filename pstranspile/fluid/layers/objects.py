@@ -119,7 +119,7 @@ class Layer:
 Activation = Callable[[Any], Any]
 
 
-def renamed(attr: Any, suffix: str) -> Any:
+def with_name_suffix(attr: Any, suffix: str) -> Any:
     """The attributes with a suffix added to their name, so that parameters made from them have different names."""
     if attr is None or attr is False or attr_of(attr).name is None:
         return attr
@@ -162,7 +162,7 @@ class _Unit(Layer):
             raise ValueError(f"{self._full_name}: the last dim of {input.name} must be known")
 
     def _parameter(self, attr: Any, suffix: str, shape: list[int], is_bias: bool = False) -> Any:
-        return self.create_parameter(shape, renamed(attr, suffix), self._dtype, is_bias)
+        return self.create_parameter(shape, with_name_suffix(attr, suffix), self._dtype, is_bias)
 
 
 class BasicGRUUnit(_Unit):

@@ -12,10 +12,26 @@ from pstranspile.fluid.graph.values import VarType, dtype_of, numpy_name, severa
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layer_helper import LayerHelper
 from pstranspile.fluid.layers import control_flow, nn, ops, sequence_lod, tensor
-from pstranspile.fluid.layers.adapt import adapt, check_kind, check_variable, checked, every, live, made_by, one_op
+from pstranspile.fluid.layers.adapt import (
+    adapt,
+    check_kind,
+    check_variable,
+    every,
+    live,
+    made_by,
+    one_op,
+    with_argument_checks,
+)
 from pstranspile.fluid.layers.control_flow import StaticRNN
 from pstranspile.fluid.layers.objects import BasicGRUUnit, BasicLSTMUnit, kept_where
-from pstranspile.fluid.layers.utils import assert_same_structure, copied, each, flatten, pack_sequence_as, pairwise
+from pstranspile.fluid.layers.utils import (
+    assert_same_structure,
+    copy_structure,
+    flatten,
+    map_leaves,
+    pack_sequence_as,
+    pairwise,
+)
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import sequence
 from pstranspile.ir.types import DType
@@ -62,7 +78,7 @@ class RNNCell:
         shapes = self.state_shape if shape is None else shape
         kinds = self._state_dtypes() if dtype is None else dtype
         if _is_dims(shapes):
-            return self._filled(like, shapes, flatten(kinds)[0], init_value, batch_dim_idx)
+            return self._constant_state(like, shapes, flatten(kinds)[0], init_value, batch_dim_idx)
         parts: dict[Any, Any] | list[Any] = shapes
         each = kinds if several(kinds) and len(kinds) == len(parts) else [kinds] * len(parts)
 
@@ -80,7 +96,7 @@ class RNNCell:
             return "float32"
 
     @staticmethod
-    def _filled(like: Any, dims: Any, dtype: Any, value: float, batch_dim: int) -> Any:
+    def _constant_state(like: Any, dims: Any, dtype: Any, value: float, batch_dim: int) -> Any:
         if dtype_of(dtype) not in (DType.FP32, DType.FP64):
             raise TypeError(f"RNNCell: dtype must be float32 or float64, not {dtype}")
         shape = [dims] if isinstance(dims, int) else list(dims)
@@ -177,11 +193,11 @@ def _with_gradient(x: Variable) -> Variable:
     return x
 
 
-def _turned(x: Any) -> Any:
+def _reverse_steps(x: Any) -> Any:
     return tensor.reverse(x, axis=[0])
 
 
-@checked
+@with_argument_checks
 def rnn(
     cell: Any,
     inputs: Any,
@@ -198,35 +214,35 @@ def rnn(
     _check_inputs(inputs, initial_states, sequence_length)
     if initial_states is None:
         initial_states = cell.get_initial_states(batch_ref=inputs, batch_dim_idx=1 if time_major else 0)
-    initial_states = each(_with_gradient, initial_states)
-    steps = inputs if time_major else each(steps_first, inputs)
+    initial_states = map_leaves(_with_gradient, initial_states)
+    steps = inputs if time_major else map_leaves(steps_first, inputs)
     mask = None
     if sequence_length is not None:
         longest = nn.shape(flatten(steps)[0])[0]
         kind = flatten(initial_states)[0].dtype
         mask = nn.transpose(sequence_lod.sequence_mask(sequence_length, maxlen=longest, dtype=kind), [1, 0])
     if is_reverse:
-        steps, mask = each(_turned, steps), None if mask is None else _turned(mask)
+        steps, mask = map_leaves(_reverse_steps, steps), None if mask is None else _reverse_steps(mask)
     outputs, states = _over_steps(cell, steps, initial_states, mask, kwargs)
     if is_reverse:
-        outputs = each(_turned, outputs)
-    return outputs if time_major else each(steps_first, outputs), states
+        outputs = map_leaves(_reverse_steps, outputs)
+    return outputs if time_major else map_leaves(steps_first, outputs), states
 
 
 def _over_steps(cell: Any, steps: Any, initial_states: Any, mask: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     """The outputs of the cell in every step, and its last states."""
     network = StaticRNN()
     with network.step():
-        step = each(network.step_input, steps)
-        before = each(network.memory, initial_states)
-        outputs, after = cell.call(step, copied(before), **options)  # a cell may change lists and dicts
+        step = map_leaves(network.step_input, steps)
+        before = map_leaves(network.memory, initial_states)
+        outputs, after = cell.call(step, copy_structure(before), **options)  # a cell may change lists and dicts
         assert_same_structure(before, after)
         if mask is not None:
             row_mask = network.step_input(mask)
             after = pairwise(lambda old, new: kept_where(new, old, row_mask), before, after)
         pairwise(network.update_memory, before, after)
-        each(network.step_output, outputs)
-        each(network.step_output, after)
+        map_leaves(network.step_output, outputs)
+        map_leaves(network.step_output, after)
     made = network()
     given: list[Any] = [*made] if several(made) else [made]
     count = len(flatten(outputs))
@@ -294,7 +310,7 @@ class BeamSearchDecoder(Decoder):
     @staticmethod
     def tile_beam_merge_with_batch(x: Any, beam_size: int) -> Any:
         """Every row [batch, ...] repeated for each beam, [batch * beams, ...]."""
-        tiled = _repeated(x, beam_size)
+        tiled = _repeat_for_beams(x, beam_size)
         rank = len(tiled.shape)
         moved = nn.transpose(tiled, [*range(2, rank), 0, 1])
         merged = nn.reshape(moved, shape=[0] * (rank - 2) + [-1])
@@ -308,13 +324,13 @@ class BeamSearchDecoder(Decoder):
         """Reshapes [batch, beams, ...] to [batch * beams, ...]."""
         return nn.reshape(x, shape=[-1, *x.shape[2:]])
 
-    def _masked(self, scores: Any, finished: Any, vocabulary: int, only_end: Any) -> Any:
+    def _mask_finished(self, scores: Any, finished: Any, vocabulary: int, only_end: Any) -> Any:
         """The scores, which in finished beams allow nothing but another end token."""
         done = tensor.cast(finished, dtype=scores.dtype)
         wide = nn.expand(nn.unsqueeze(done, [2]), [1, 1, vocabulary])
         return nn.elementwise_mul(wide, only_end, axis=-1) - nn.elementwise_mul(scores, done - 1, axis=0)
 
-    def _gathered(self, x: Any, indices: Any) -> Any:
+    def _gather_beams(self, x: Any, indices: Any) -> Any:
         """For each row of the batch, the elements of x at the given beams."""
         rows = self.batch_size
         if rows.dtype != indices.dtype:
@@ -333,7 +349,7 @@ class BeamSearchDecoder(Decoder):
         self.batch_size = nn.shape(state)[0]
         start = tensor.fill_constant(shape=[1], dtype="int64", value=self.start_token)
         self.end_token_tensor = tensor.fill_constant(shape=[1], dtype="int64", value=self.end_token)
-        cell_states = each(lambda x: _repeated(x, self.beam_size), inits)
+        cell_states = map_leaves(lambda x: _repeat_for_beams(x, self.beam_size), inits)
         ids = nn.expand(nn.unsqueeze(nn.expand(start, [self.batch_size]), [1]), [1, self.beam_size])
         one_row = np.array([[0.0] + [-_LEAST] * (self.beam_size - 1)], dtype="float32")
         log_probs = nn.expand(tensor.assign(one_row), [self.batch_size, 1])
@@ -346,34 +362,34 @@ class BeamSearchDecoder(Decoder):
     def _inputs(self, ids: Any) -> Any:
         return self.embedding_fn(ids) if self.embedding_fn else ids
 
-    def _chosen(self, logits: Any, cell_states: Any, before: Any) -> tuple[BeamOutputs, BeamStates]:
+    def _best_continuations(self, logits: Any, cell_states: Any, before: Any) -> tuple[BeamOutputs, BeamStates]:
         """The best continuations over all beams of a row, and the states after them."""
         vocabulary = int(logits.shape[-1])
         width = tensor.fill_constant(shape=[1], dtype="int64", value=vocabulary)
         only_end = np.full(vocabulary, -_LEAST, "float32")
         only_end[self.end_token] = 0
         end_scores = tensor.assign(only_end)
-        step = self._masked(ops.log(nn.softmax(logits)), before.finished, vocabulary, end_scores)
+        step = self._mask_finished(ops.log(nn.softmax(logits)), before.finished, vocabulary, end_scores)
         whole = nn.elementwise_add(x=step, y=before.log_probs, axis=0)
         flat = [-1, self.beam_size * vocabulary]
         scores, places = nn.topk(input=nn.reshape(whole, flat), k=self.beam_size)
         beams, ids = nn.elementwise_floordiv(places, width), nn.elementwise_mod(places, width)
-        log_probs = self._gathered(nn.reshape(whole, flat), places)
-        kept = each(lambda x: self._gathered(x, beams), cell_states)
-        finished = self._gathered(before.finished, beams)
-        lengths = self._gathered(before.lengths, beams)
+        log_probs = self._gather_beams(nn.reshape(whole, flat), places)
+        kept = map_leaves(lambda x: self._gather_beams(x, beams), cell_states)
+        finished = self._gather_beams(before.finished, beams)
+        lengths = self._gather_beams(before.lengths, beams)
         lengths = lengths + tensor.cast(nn.logical_not(finished), before.lengths.dtype)
         finished = nn.logical_or(finished, control_flow.equal(ids, self.end_token_tensor))
         return BeamOutputs(scores, ids, beams), BeamStates(kept, log_probs, finished, lengths)
 
     def step(self, time: Any, inputs: Any, states: Any, **kwargs: Any) -> Any:
         """Runs one step of the cell for all beams, and chooses the best continuations."""
-        merged = each(self._merge, inputs)
-        outputs, cell_states = self.cell(merged, each(self._merge, states.cell_states), **kwargs)
-        outputs, cell_states = each(self._split, outputs), each(self._split, cell_states)
+        merged = map_leaves(self._merge, inputs)
+        outputs, cell_states = self.cell(merged, map_leaves(self._merge, states.cell_states), **kwargs)
+        outputs, cell_states = map_leaves(self._split, outputs), map_leaves(self._split, cell_states)
         if self.output_fn is not None:
             outputs = self.output_fn(outputs)
-        chosen, after = self._chosen(outputs, cell_states, states)
+        chosen, after = self._best_continuations(outputs, cell_states, states)
         chosen.predicted_ids.stop_gradient = True
         return chosen, after, self._inputs(chosen.predicted_ids), after.finished
 
@@ -382,7 +398,7 @@ class BeamSearchDecoder(Decoder):
         return nn.gather_tree(outputs.predicted_ids, outputs.parent_ids), final_states
 
 
-def _repeated(x: Any, beam_size: int) -> Any:
+def _repeat_for_beams(x: Any, beam_size: int) -> Any:
     """Repeats the rows of [batch, ...] for every beam: [batch, beams, ...]."""
     wide = nn.unsqueeze(x, [1])
     return nn.expand(wide, [1, beam_size] + [1] * (len(wide.shape) - 2))
@@ -408,13 +424,13 @@ class _Carried:
 
     def __init__(self, first: Any, time: Any, is_test: bool):
         self._first, self._time, self._is_test = first, time, is_test
-        self._arrays = None if is_test else each(lambda x: control_flow.array_write(x, time), first)
+        self._arrays = None if is_test else map_leaves(lambda x: control_flow.array_write(x, time), first)
 
-    def now(self) -> Any:
+    def current_values(self) -> Any:
         """The values in the present step; after the loop, the last values."""
         if self._is_test:
             return self._first
-        return each(lambda array: control_flow.array_read(array, self._time), self._arrays)
+        return map_leaves(lambda array: control_flow.array_read(array, self._time), self._arrays)
 
     def hand_on(self, values: Any) -> None:
         """Sets the values of the step that the counter now has."""
@@ -457,14 +473,14 @@ def dynamic_decode(
     draft = live()
     outside = draft.current
     with loop.block():
-        given, before = inputs.now(), states.now()
+        given, before = inputs.current_values(), states.current_values()
         outputs, after, next_inputs, done = decoder.step(time, given, before, **kwargs)
         done = nn.logical_or(done, finished)
         longer = nn.elementwise_add(lengths, tensor.cast(nn.logical_not(finished), lengths.dtype))
         if impute_finished:
             after = pairwise(lambda old, new: _unless_finished(old, new, finished), before, after)
-        with draft.inside(outside):
-            arrays = each(lambda x: control_flow.create_array(x.dtype), outputs)
+        with draft.enter_block(outside):
+            arrays = map_leaves(lambda x: control_flow.create_array(x.dtype), outputs)
         write_all(outputs, arrays, time)
         control_flow.increment(x=time, value=1.0, in_place=True)
         inputs.hand_on(next_inputs)
@@ -476,12 +492,12 @@ def dynamic_decode(
         else:
             going = nn.logical_not(nn.reduce_all(finished))
             nn.logical_and(going, control_flow.less_equal(time, limit), condition)
-    made = each(lambda array: tensor.tensor_array_to_tensor(array, axis=0, use_stack=True)[0], arrays)
-    last = states.now()
+    made = map_leaves(lambda array: tensor.tensor_array_to_tensor(array, axis=0, use_stack=True)[0], arrays)
+    last = states.current_values()
     with suppress(NotImplementedError):  # a decoder need not define it
         made, last = decoder.finalize(made, last, lengths)
     if not output_time_major:
-        made = each(steps_first, made)
+        made = map_leaves(steps_first, made)
     return (made, last, lengths) if return_length else (made, last)
 
 
@@ -511,13 +527,13 @@ class TrainingHelper(DecodeHelper):
         def one_more(x: Any) -> Any:
             return nn.pad(x, paddings=[*ahead, 0, 1] + [0, 0] * (len(x.shape) - len(ahead) // 2 - 1))
 
-        self.inputs_ = each(one_more, inputs)  # decoding reads the step after the last, and ignores it
+        self.inputs_ = map_leaves(one_more, inputs)  # decoding reads the step after the last, and ignores it
 
     def initialize(self) -> Any:
         """The first step of every sequence; empty ones are finished."""
         none = tensor.fill_constant(shape=[1], dtype=self.sequence_length.dtype, value=0)
         finished = control_flow.equal(self.sequence_length, none)
-        return each(lambda x: x[0] if self.time_major else x[:, 0], self.inputs), finished
+        return map_leaves(lambda x: x[0] if self.time_major else x[:, 0], self.inputs), finished
 
     def sample(self, time: Any, outputs: Any, states: Any) -> Any:
         """The ids with the highest scores."""
@@ -536,7 +552,7 @@ class TrainingHelper(DecodeHelper):
         def part(x: Any) -> Any:
             return nn.squeeze(nn.slice(x, axes=axes, starts=[following], ends=[following + 1]), axes=axes)
 
-        return finished, each(part, self.inputs_), states
+        return finished, map_leaves(part, self.inputs_), states
 
 
 class GreedyEmbeddingHelper(DecodeHelper):
@@ -661,7 +677,7 @@ def dynamic_lstmp(*args: Any, **options: Any) -> Any:
     return _dynamic_lstmp(*args, **options)
 
 
-@checked
+@with_argument_checks
 def beam_search(
     pre_ids: Any,
     pre_scores: Any,
@@ -703,7 +719,7 @@ def _weights(width: int, hidden_size: int, num_layers: int, ways: int) -> int:
     return sum(ways * 4 * hidden_size * (inputs + hidden_size + 2) for inputs in widths)
 
 
-@checked
+@with_argument_checks
 def lstm(
     input: Any,
     init_h: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.layers.adapt import adapt, checked, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt, to_core, with_argument_checks, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import sequence
 
@@ -30,7 +30,7 @@ sequence_mask = adapt(sequence.sequence_mask, "x, maxlen=None, dtype='int64', na
 sequence_reverse = adapt(sequence.sequence_reverse, "x, name=None")
 
 
-@checked
+@with_argument_checks
 def sequence_pad(x: Any, pad_value: Any, maxlen: int | None = None, name: str | None = None) -> Any:
     """The sequences as one tensor, padded with `pad_value`, and their lengths."""
     made = sequence.sequence_pad(to_core(x), to_core(pad_value), maxlen=-1 if maxlen is None else maxlen)

@@ -14,18 +14,18 @@ from pstranspile.fluid.layers.adapt import (
     adapt,
     check_element_type,
     check_kind,
-    checked,
     live,
     made_by,
     one_op,
     to_core,
+    with_argument_checks,
     wrap,
 )
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
 from pstranspile.frontends.layers import basic, loss, parameters, tensor
 from pstranspile.frontends.layers.draft import whole_dim
-from pstranspile.frontends.layers.tensor import constants_of, mixed
+from pstranspile.frontends.layers.tensor import constants_of, mixed_numbers
 from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
@@ -62,7 +62,7 @@ fill_constant_batch_size_like = adapt(
 )
 
 
-@checked
+@with_argument_checks
 def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Any:
     """A variable that no op has written yet."""
     draft = live()
@@ -70,7 +70,7 @@ def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False
     return wrap(draft.declare(Var(minted, tensor=TensorType(dtype_of(dtype), ()), persistable=persistable)))
 
 
-@checked
+@with_argument_checks
 def create_parameter(
     shape: Any,
     dtype: Any,
@@ -101,7 +101,7 @@ def _whole_dims(shape: Any) -> list[int]:
     return [whole_dim(dim) for dim in shape]
 
 
-@checked
+@with_argument_checks
 def create_global_var(
     shape: Any, value: float, dtype: Any, persistable: bool = False, force_cpu: bool = False, name: str | None = None
 ) -> Any:
@@ -111,14 +111,14 @@ def create_global_var(
     made = name or draft.names.mint("_generated_var")
     kind = TensorType(dtype_of(dtype), tuple(dims))
     draft.stop_gradient.add(made)
-    basic.initialised(draft, made, kind, value, force_cpu=force_cpu)
+    basic.declare_initialised(draft, made, kind, value, force_cpu=force_cpu)
     if not persistable:
         block = draft.blocks[0]  # the start-up program's stays persistable, as in Fluid
         block.vars[made] = block.vars[made]._replace(persistable=False)
     return draft.program.global_block().var(made)
 
 
-@checked
+@with_argument_checks
 def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, out: Any = None) -> Any:
     """A tensor with the dims `shape`, whose elements are all `value`."""
     kind, draft = dtype_of(dtype), live()
@@ -147,7 +147,7 @@ def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, o
 def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, out: Any) -> Any:
     draft = live()
     layer = draft.names.mint("fill_constant")
-    dims = mixed(to_core(shape), constants_of(draft), narrow=True, truncated=True)
+    dims = mixed_numbers(to_core(shape), constants_of(draft), narrow=True, truncated=True)
     inputs: dict[str, Any] = dims.inputs("ShapeTensor", "ShapeTensorList")
     attrs: dict[str, Any] = {"dtype": kind, "force_cpu": force_cpu}
     if dims.known is not None:
@@ -162,7 +162,7 @@ def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, ou
     return wrap(made.stopped())
 
 
-@checked
+@with_argument_checks
 def concat(input: Any, axis: Any = 0, name: str | None = None) -> Any:
     """Several tensors, or the tensors of an array, joined along `axis`, which is a number or a variable."""
     values: list[Any] = to_core(input if several(input) else [input])
@@ -175,25 +175,25 @@ def concat(input: Any, axis: Any = 0, name: str | None = None) -> Any:
     return wrap(basic.layer("concat", inputs, values[0].dtype, name=name))
 
 
-@checked
+@with_argument_checks
 def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
     """A tensor of zeros."""
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
-@checked
+@with_argument_checks
 def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
     """A tensor of ones."""
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
-@checked
+@with_argument_checks
 def sums(input: Any, out: Any = None) -> Any:
     """The sum of several tensors of one shape, written to `out` if given."""
     return made_by("sum", {"X": input if several(input) else [input]}, into={"Out": out})[0]
 
 
-@checked
+@with_argument_checks
 def assign(input: Any, output: Any = None) -> Any:
     """A copy of a variable or an array, written to `output` if given."""
     target = None if output is None else to_core(output)
@@ -224,7 +224,7 @@ def _number(value: Any, dtype: DType, *, converted: bool = False) -> Any:
     return to_core(cast(value, dtype) if converted and dtype_of(value.dtype) is not dtype else value)
 
 
-@checked
+@with_argument_checks
 def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     """Numbers from start up to end, without end itself, at intervals of `step`; variables of another element type are
     converted.
@@ -235,7 +235,7 @@ def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     return wrap(basic.layer("range", inputs, kind).stopped())
 
 
-@checked
+@with_argument_checks
 def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Any:
     """`num` evenly spaced numbers from start to stop."""
     kind = dtype_of(dtype)
@@ -259,7 +259,7 @@ def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, 
     return wrap(out)
 
 
-@checked
+@with_argument_checks
 def diag(diagonal: Any) -> Any:
     """The matrix with the elements of a variable or an array on its diagonal."""
     return _diag(assign(diagonal) if isinstance(diagonal, np.ndarray) else diagonal)

@@ -8,7 +8,7 @@ from typing import Any
 from pstranspile.fluid.missing import names_of_fluid
 
 
-def copied(nest: Any) -> Any:
+def copy_structure(nest: Any) -> Any:
     """A copy of the lists, tuples and dicts, with the same leaves."""
     return pack_sequence_as(nest, flatten(nest))
 
@@ -28,14 +28,14 @@ def flatten(nest: Any) -> list[Any]:
 
 def pack_sequence_as(structure: Any, flat_sequence: list[Any]) -> Any:
     """The leaves in `flat_sequence`, nested like `structure`."""
-    return _packed(structure, iter(flat_sequence))
+    return _pack_leaves(structure, iter(flat_sequence))
 
 
-def _packed(like: Any, leaves: Iterator[Any]) -> Any:
+def _pack_leaves(like: Any, leaves: Iterator[Any]) -> Any:
     parts = _parts(like)
     if parts is None:
         return next(leaves)
-    made = [_packed(part, leaves) for part in parts]
+    made = [_pack_leaves(part, leaves) for part in parts]
     kind: Any = type(like)  # pyright: ignore[reportUnknownVariableType]
     if isinstance(like, dict):
         return kind(zip(sorted(like), made, strict=True))  # pyright: ignore[reportUnknownArgumentType]
@@ -66,7 +66,7 @@ def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
     return pack_sequence_as(structure[0], [func(*held) for held in leaves])
 
 
-def each(func: Callable[[Any], Any], nest: Any) -> Any:
+def map_leaves(func: Callable[[Any], Any], nest: Any) -> Any:
     """The results of `func` for every leaf, nested like `nest`."""
     return map_structure(func, nest)
 
@@ -82,7 +82,7 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
     """
     first, second = _parts(nest1), _parts(nest2)
     if (None if first is None else len(first)) != (None if second is None else len(second)):
-        raise ValueError(f"the structures differ: {_shown(nest1)} and {_shown(nest2)}")
+        raise ValueError(f"the structures differ: {_structure_text(nest1)} and {_structure_text(nest2)}")
     if _keys(nest1) != _keys(nest2) and None not in (_keys(nest1), _keys(nest2)):
         raise ValueError(f"the dicts have other keys: {_keys(nest1)} and {_keys(nest2)}")
     if check_types and first is not None and type(nest1) is not type(nest2):
@@ -95,11 +95,11 @@ def _keys(nest: Any) -> list[Any] | None:
     return sorted(nest) if isinstance(nest, dict) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _shown(nest: Any) -> str:
+def _structure_text(nest: Any) -> str:
     parts = _parts(nest)
     if parts is None:
         return "*"
-    return f"{type(nest).__name__}({', '.join(map(_shown, parts))})"
+    return f"{type(nest).__name__}({', '.join(map(_structure_text, parts))})"
 
 
 __getattr__ = names_of_fluid(__name__, globals())

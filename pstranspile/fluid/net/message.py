@@ -212,7 +212,7 @@ class VariableMessage(NamedTuple):
 # reading
 
 
-class _Reader:
+class _MessageReader:
     """Reads the fields of a message, from a position in its bytes on."""
 
     def __init__(self, data: memoryview):
@@ -263,7 +263,7 @@ class _Reader:
         """Reads a repeated number: one element, or several packed ones. Raises WireError for more than `most`."""
         if wire == _VARINT:
             return [self.varint()]
-        packed = _Reader(self.piece())
+        packed = _MessageReader(self.piece())
         found: list[int] = []
         while packed.at < len(packed.data):
             if len(found) >= most:
@@ -272,18 +272,18 @@ class _Reader:
         return found
 
 
-_FIELDS: dict[int, tuple[str, int, Callable[[_Reader], Any]]] = {
-    _VARNAME: ("varname", _LENGTH, _Reader.text),
-    _TYPE: ("kind", _VARINT, _Reader.varint),
-    _DATA_TYPE: ("data_type", _VARINT, _Reader.varint),
-    _LOD_LEVEL: ("lod_level", _VARINT, _Reader.varint),
-    _HEIGHT: ("height", _VARINT, _Reader.varint),
-    _SERIALIZED: ("numbers", _LENGTH, _Reader.piece),
-    _ROWS: ("rows", _LENGTH, _Reader.piece),
-    _OUT_VARNAME: ("out_varname", _LENGTH, _Reader.text),
-    _PROFILE: ("profile", _VARINT, _Reader.varint),
-    _TRAINER_ID: ("trainer_id", _VARINT, _Reader.varint),
-    _TABLE_NAME: ("table_name", _LENGTH, _Reader.text),
+_FIELDS: dict[int, tuple[str, int, Callable[[_MessageReader], Any]]] = {
+    _VARNAME: ("varname", _LENGTH, _MessageReader.text),
+    _TYPE: ("kind", _VARINT, _MessageReader.varint),
+    _DATA_TYPE: ("data_type", _VARINT, _MessageReader.varint),
+    _LOD_LEVEL: ("lod_level", _VARINT, _MessageReader.varint),
+    _HEIGHT: ("height", _VARINT, _MessageReader.varint),
+    _SERIALIZED: ("numbers", _LENGTH, _MessageReader.piece),
+    _ROWS: ("rows", _LENGTH, _MessageReader.piece),
+    _OUT_VARNAME: ("out_varname", _LENGTH, _MessageReader.text),
+    _PROFILE: ("profile", _VARINT, _MessageReader.varint),
+    _TRAINER_ID: ("trainer_id", _VARINT, _MessageReader.varint),
+    _TABLE_NAME: ("table_name", _LENGTH, _MessageReader.text),
 }
 _BY_TAG = {number << 3 | wire: (name, read) for number, (name, wire, read) in _FIELDS.items() if number < 16}
 """The fields by the byte with which each of them begins, as their numbers are small."""
@@ -294,7 +294,7 @@ def read_variable(data: Bytes) -> VariableMessage:
     elements of its tensor.
     """
     view, size = memoryview(data).toreadonly(), len(data)
-    reader = _Reader(view)
+    reader = _MessageReader(view)
     fields: dict[str, Any] = {}
     dims: list[int] = []
     lod: list[tuple[int, ...]] = []
@@ -315,7 +315,7 @@ def read_variable(data: Bytes) -> VariableMessage:
             lod.append(_read_level(reader.piece(), MOST_OFFSETS - offsets))
             offsets += len(lod[-1])
         else:
-            name, expected, read = _FIELDS.get(number, ("", -1, _Reader.varint))
+            name, expected, read = _FIELDS.get(number, ("", -1, _MessageReader.varint))
             if wire != expected:
                 raise WireError(f"a Fluid message has no field {number} of wire type {wire}")
             fields[name] = read(reader)
@@ -336,7 +336,7 @@ _short_request = lru_cache(MOST_REMEMBERED)(read_variable)
 
 def read_name(begin: Bytes) -> str:
     """The name of the variable at the beginning of a message; "" if the message begins with another field."""
-    reader = _Reader(memoryview(begin))
+    reader = _MessageReader(memoryview(begin))
     try:
         return reader.text() if reader.varint() == _VARNAME * 8 + _LENGTH else ""
     except WireError:
@@ -344,7 +344,7 @@ def read_name(begin: Bytes) -> str:
 
 
 def _read_level(data: memoryview, most: int) -> tuple[int, ...]:
-    reader = _Reader(data)
+    reader = _MessageReader(data)
     found: list[int] = []
     came = 0
     while reader.at < len(data):

@@ -116,7 +116,7 @@ class Callers:
             if named:
                 self._learn(own_number, known)
             return known, False
-        index = self._named(own_number) if named else self._unnamed(method, name)
+        index = self._index_for_number(own_number) if named else self._index_without_number(method, name)
         here = self._here.get(index)
         if here is not None and not here.closed:
             who = self._trainers[index].role
@@ -128,7 +128,7 @@ class Callers:
             self._learn(own_number, index)
         return index, True
 
-    def replayed(self, method: str, name: str, own_number: int, here: int) -> None:
+    def record_replayed_call(self, method: str, name: str, own_number: int, here: int) -> None:
         """Records a call that an earlier process has accepted from the trainer with the number `here`."""
         if _is_named(method, name):
             self._learn(own_number, here)
@@ -146,7 +146,7 @@ class Callers:
             del self._aliases[other]
         self._aliases[own_number] = here
 
-    def _named(self, own_number: int) -> int:
+    def _index_for_number(self, own_number: int) -> int:
         if own_number not in self._trainers:
             count = len(self._trainers)
             raise CallRefused(calls.INVALID, f"the job has {count} trainers, none of them has number {own_number}")
@@ -155,7 +155,7 @@ class Callers:
         taken = own_number in self._nameless or own_number in self._aliases.values()
         return self._free()[0] if taken else own_number
 
-    def _unnamed(self, method: str, name: str) -> int:
+    def _index_without_number(self, method: str, name: str) -> int:
         index = min(self._free(), key=lambda index: not self._may(index, method, name))
         if index not in self._aliases.values():
             self._nameless.add(index)
@@ -332,7 +332,7 @@ class FluidService(ForeignTrainers):
         """The gRPC service with the methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
         return CallService(
-            calls.SERVICE, methods, self._most, self._lost, self._room, len(self.trainers),
+            calls.SERVICE, methods, self._most, self._record_lost_caller, self._room, len(self.trainers),
             lambda: self.site.more_held() or 0,
         )  # fmt: skip
 
@@ -355,7 +355,7 @@ class FluidService(ForeignTrainers):
             else:
                 call = _Call(method, read_variable(data), _Nobody(), 0, data, peer)
                 self._handlers[method](call)
-                self.callers.replayed(call.method, call.message.varname, call.message.trainer_id, index)
+                self.callers.record_replayed_call(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
         late = self.site.now() + GRACE_AT_BEGIN - GRACE
         self._missed = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
@@ -419,7 +419,7 @@ class FluidService(ForeignTrainers):
     def _about(self, call: _Call) -> LastCall:
         return LastCall(call.method, call.message.varname, zlib.crc32(call.data))
 
-    def _lost(self, caller: Caller, number: int) -> None:
+    def _record_lost_caller(self, caller: Caller, number: int) -> None:
         """Records that a caller no longer waits: its process has ended, or its connection, after which
         it calls again.
         """
@@ -433,7 +433,7 @@ class FluidService(ForeignTrainers):
                 self._missed.setdefault(call.peer.index, self.site.now())
                 return
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         """Gives up the trainers that are missing and have not called again in time."""
         for index, since in list(self._missed.items()):
             if self.site.now() > since + GRACE:
@@ -441,7 +441,7 @@ class FluidService(ForeignTrainers):
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
-        self._without(peer, "its connection has ended, and it has not called again")
+        self._continue_without(peer, "its connection has ended, and it has not called again")
         self.site.run_machines()
 
     def end_part(self, peer: Peer, reason: str) -> None:
@@ -452,9 +452,9 @@ class FluidService(ForeignTrainers):
                 del self._waiting[slot]
                 call.refuse(CallRefused(calls.INVALID, reason))
         self._told(f"{peer.role} is refused, and takes no part any more: {reason}")
-        self._without(peer, f"it was refused: {reason}")
+        self._continue_without(peer, f"it was refused: {reason}")
 
-    def _without(self, peer: Peer, why: str) -> None:
+    def _continue_without(self, peer: Peer, why: str) -> None:
         if self.journal is not None and not peer.left:
             self.journal.add(GONE, peer.index, b"", 0)
         self.site.give_up(peer, why)
@@ -487,8 +487,8 @@ class FluidService(ForeignTrainers):
     def _require_all_sent(self, call: _Call) -> None:
         """Raises CallRefused at the end of a step in which a trainer has not sent all that its program sends."""
         callers, index = self.callers, self._who_calls(call).index
-        sent = {_unnumbered(name) for name in callers.sent[index]}
-        lacking = sorted({_unnumbered(name) for name in callers.sends[index] - callers.rows[index]} - sent)
+        sent = {_without_trainer_number(name) for name in callers.sent[index]}
+        lacking = sorted({_without_trainer_number(name) for name in callers.sends[index] - callers.rows[index]} - sent)
         if self.server.mode == 0 and lacking:
             raise CallRefused(calls.LATER, f"{self.trainers[index].role} has not sent {', '.join(lacking[:3])}")
 
@@ -615,7 +615,7 @@ class FluidService(ForeignTrainers):
             raise CallRefused(calls.UNKNOWN, f"{self.server.name} has no variable {name}")
 
 
-def _unnumbered(name: str) -> str:
+def _without_trainer_number(name: str) -> str:
     """The name of a gradient without the number of its trainer, which may differ from the number in this server."""
     head, mark, number = name.rpartition(".trainer_")
     return head if mark and number.isdecimal() else name

@@ -34,7 +34,7 @@ from pstranspile.cluster.net.http2 import CallRefused
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site
-from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.terms import PeerRefused
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.fluid.net.message import (
     BATCH_BARRIER_NAME,
@@ -97,7 +97,7 @@ class Requests:
     ):
         given = os.environ.get(DEADLINE_FLAG, "")
         if given and not given.isdecimal():
-            raise Refused(f"{DEADLINE_FLAG} is {given}, which is no number of milliseconds")
+            raise PeerRefused(f"{DEADLINE_FLAG} is {given}, which is no number of milliseconds")
         self.address = address
         self._name = name
         self._trainer = trainer
@@ -124,13 +124,13 @@ class Requests:
         try:
             return self._makers[message.kind](message)
         except (CallRefused, WireError) as problem:
-            raise self.refused(f"{message.kind} {message.variable}: {problem}") from None
+            raise self.unusable_server_error(f"{message.kind} {message.variable}: {problem}") from None
         except self._errors as problem:
-            raise self.refused(f"{message.kind} {message.variable}: {_reason_of(problem)}") from None
+            raise self.unusable_server_error(f"{message.kind} {message.variable}: {_reason_of(problem)}") from None
 
-    def refused(self, reason: str) -> Refused:
+    def unusable_server_error(self, reason: str) -> PeerRefused:
         """The error to raise when the server can't be used any more."""
-        return Refused(f"{self._name} at {self.address}, a server of Fluid: {reason}")
+        return PeerRefused(f"{self._name} at {self.address}, a server of Fluid: {reason}")
 
     def require(self, message: VariableMessage) -> None:
         """Raises CallRefused if the server does not accept the variable that is sent; a server with unknown variables
@@ -251,9 +251,9 @@ class FluidClient:
         trainer = next(trainer.index for trainer in site.cluster.trainers if trainer.name == site.role)
         self._requests = _OfJob(self.server, address, trainer)
         if self.server.mode == 3:
-            raise self._requests.refused("servers of Fluid can't take part in a geo job")
+            raise self._requests.unusable_server_error("servers of Fluid can't take part in a geo job")
         if any(trainer.role.turns is not None for trainer in site.cluster.trainers):
-            raise self._requests.refused(
+            raise self._requests.unusable_server_error(
                 "a server of Fluid updates all parameters in every step, whatever program it runs"
             )
         self._posted = self._made = 0
@@ -284,7 +284,7 @@ class FluidClient:
         while (message := self._queue.get()) is not None:
             try:
                 value = self._requests.make(message)
-            except Refused as problem:
+            except PeerRefused as problem:
                 self._fail(problem)
                 return
             self._made += 1
@@ -296,7 +296,7 @@ class FluidClient:
     def _later(self, action: Callable[[], object]) -> None:
         self.site.events.put(Event(CALL, None, action=action))
 
-    def _fail(self, problem: Refused) -> None:
+    def _fail(self, problem: PeerRefused) -> None:
         def fail() -> None:
             raise problem
 

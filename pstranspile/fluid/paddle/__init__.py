@@ -55,9 +55,9 @@ def enable_static() -> None:
 
 def disable_static() -> None:
     """Raises NotHere, because there are static graphs only."""
-    from pstranspile.fluid.missing import refused
+    from pstranspile.fluid.missing import unsupported_error
 
-    raise refused("paddle.disable_static", "programs are static graphs here")
+    raise unsupported_error("paddle.disable_static", "programs are static graphs here")
 
 
 def in_dynamic_mode() -> bool:
@@ -94,9 +94,9 @@ def get_default_dtype() -> str:
 def set_default_dtype(d: Any) -> None:
     """Accepts float32, and raises NotHere for others, which scripts can pass to the layers themselves."""
     if str(d).rpartition(".")[2] not in ("float32", "FP32", "<class 'numpy.float32'>", "float32'>"):
-        from pstranspile.fluid.missing import refused
+        from pstranspile.fluid.missing import unsupported_error
 
-        raise refused(f"paddle.set_default_dtype({d!r})", "parameters have float32; cast what is computed")
+        raise unsupported_error(f"paddle.set_default_dtype({d!r})", "parameters have float32; cast what is computed")
 
 
 def get_cudnn_version() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 int_type = long_type = int
 
 
-def _each(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
+def _map_items(value: Any, change: Callable[[Any], Any], inplace: bool) -> Any:
     """The result of a function for a value, or for every item of a list, a set or a dict; `inplace` changes the
     container itself.
     """
@@ -34,7 +34,7 @@ def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
     def change(item: Any) -> Any:
         return item.decode(encoding) if isinstance(item, bytes) else item
 
-    return _each(obj, change, inplace)
+    return _map_items(obj, change, inplace)
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
@@ -45,7 +45,7 @@ def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
     def change(item: Any) -> Any:
         return item.encode(encoding) if isinstance(item, str) else item
 
-    return _each(obj, change, inplace)
+    return _map_items(obj, change, inplace)
 
 
 def round(x: float, d: int = 0) -> float:

@@ -36,7 +36,7 @@ def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> list[int]
 def expand(x: Any, shape: Any, name: Any = None) -> Any:
     """x with dims of length 1 repeated, and with new dims in front; -1 in `shape` keeps a dim."""
     if isinstance(shape, Variable):
-        return _repeated(x, shape)
+        return _broadcast_to_shape(x, shape)
     dims = [1] * (len(shape) - len(x.shape)) + list(x.shape)
     if any(isinstance(dim, Variable) for dim in shape):
         known = _dims_of(x)
@@ -45,7 +45,7 @@ def expand(x: Any, shape: Any, name: Any = None) -> Any:
             L.slice(known, [0], [index - front], [index - front + 1]) if isinstance(dim, int) and dim < 0 else dim
             for index, dim in enumerate(shape)
         ]
-        return _repeated(x, sizes)
+        return _broadcast_to_shape(x, sizes)
     for dim, size in zip(dims, shape, strict=True):
         if dim > 1 and size not in (dim, -1):
             raise ValueError(f"expand: {x.name} has the dims {list(x.shape)}, which do not become {list(shape)}")
@@ -55,7 +55,7 @@ def expand(x: Any, shape: Any, name: Any = None) -> Any:
     return x if set(times) == {1} else L.expand(x, times)
 
 
-def _repeated(x: Any, shape: Any) -> Any:
+def _broadcast_to_shape(x: Any, shape: Any) -> Any:
     kind = "int32" if str(x.dtype).endswith("BOOL") else x.dtype
     made = L.elementwise_mul(L.fill_constant(shape, kind, 1), L.cast(x, kind))
     return L.cast(made, x.dtype)
@@ -63,7 +63,7 @@ def _repeated(x: Any, shape: Any) -> Any:
 
 def expand_as(x: Any, y: Any, name: Any = None) -> Any:
     """x repeated to the dims of y."""
-    return _repeated(x, _dims_of(y)) if any(dim < 0 for dim in y.shape) else expand(x, list(y.shape))
+    return _broadcast_to_shape(x, _dims_of(y)) if any(dim < 0 for dim in y.shape) else expand(x, list(y.shape))
 
 
 def empty(shape: Any, dtype: Any = None, name: Any = None) -> Any:

@@ -39,18 +39,18 @@ def einsum(equation: str, *operands: Any) -> Any:
     alphabetical order. Raises ValueError for a text that is not an equation, for operands that do not fit, and for a
     diagonal whose length is not known before the program runs.
     """
-    terms, result = _parsed(equation.replace(" ", ""), list(operands))
+    terms, result = _parse_equation(equation.replace(" ", ""), list(operands))
     sizes = _sizes(equation, terms)
     terms = [_diagonal(term, sizes) for term in terms]
     kept = "".join(dict.fromkeys(result))
-    made = _summed(terms[0], "".join([kept, *(term.letters for term in terms[1:])]))
+    made = _sum_other_dims(terms[0], "".join([kept, *(term.letters for term in terms[1:])]))
     for number, right in enumerate(terms[1:], 2):
         later = "".join([kept, *(term.letters for term in terms[number:])])
-        made = _product(made, _summed(right, later + made.letters), later, sizes)
+        made = _product(made, _sum_other_dims(right, later + made.letters), later, sizes)
     return _spread(made, result, sizes)
 
 
-def _parsed(equation: str, operands: list[Any]) -> tuple[list[_Term], str]:
+def _parse_equation(equation: str, operands: list[Any]) -> tuple[list[_Term], str]:
     given, arrow, result = equation.partition("->")
     texts = given.split(",")
     if len(texts) != len(operands):
@@ -112,14 +112,14 @@ def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, Any]:
 def _diagonal(term: _Term, sizes: dict[str, Any]) -> _Term:
     """The operand with every letter once: dims with the same letter are replaced by their diagonal."""
     held, letters = term
-    while repeated := _repeated(letters):
+    while repeated := _repeated_letter(letters):
         places = [place for place, letter in enumerate(letters) if letter == repeated][:2]
         beside = [place for place in range(len(letters)) if place not in places]
-        others, size = [letters[place] for place in beside], _known(repeated, sizes, letters)
+        others, size = [letters[place] for place in beside], _known_size(repeated, sizes, letters)
         dims = [sizes[letter] for letter in others]
-        flat = _reshaped(L.transpose(held, [*beside, *places]), [*dims, size * size])
+        flat = _reshape_to_dims(L.transpose(held, [*beside, *places]), [*dims, size * size])
         # If rows have one more element, the elements of the diagonal are in one column.
-        rows = _reshaped(L.pad(flat, [*[0, 0] * len(dims), 0, size]), [*dims, size, size + 1])
+        rows = _reshape_to_dims(L.pad(flat, [*[0, 0] * len(dims), 0, size]), [*dims, size, size + 1])
         last = len(dims) + 1
         held = L.squeeze(L.slice(rows, [last], [0], [1]), [last])
         letters = "".join([*others, repeated])
@@ -128,33 +128,33 @@ def _diagonal(term: _Term, sizes: dict[str, Any]) -> _Term:
 
 def _spread(term: _Term, result: str, sizes: dict[str, Any]) -> Any:
     """The values in the dims of the result: on the diagonal of dims with the same letter, zeros elsewhere."""
-    held, letters = _ordered(term, "".join(dict.fromkeys(result))), "".join(dict.fromkeys(result))
+    held, letters = _transpose_to_letters(term, "".join(dict.fromkeys(result))), "".join(dict.fromkeys(result))
     while len(letters) < len(result):
         repeated = next(letter for letter in letters if letters.count(letter) < result.count(letter))
-        size = _known(repeated, sizes, result)
+        size = _known_size(repeated, sizes, result)
         place = letters.index(repeated)
         beside = [other for other in range(len(letters)) if other != place]
         letters = "".join([*(letters[other] for other in beside), repeated, repeated])
         dims = [sizes[letter] for letter in letters[:-2]]
-        column = _reshaped(L.transpose(held, [*beside, place]), [*dims, size, 1])
+        column = _reshape_to_dims(L.transpose(held, [*beside, place]), [*dims, size, 1])
         # `size` zeros after each value move it one column to the right in each row of `size`.
-        flat = _reshaped(L.pad(column, [*[0, 0] * (len(dims) + 1), 0, size]), [*dims, size * (size + 1)])
-        held = _reshaped(L.slice(flat, [len(dims)], [0], [size * size]), [*dims, size, size])
-    return _ordered(_Term(held, letters), result)
+        flat = _reshape_to_dims(L.pad(column, [*[0, 0] * (len(dims) + 1), 0, size]), [*dims, size * (size + 1)])
+        held = _reshape_to_dims(L.slice(flat, [len(dims)], [0], [size * size]), [*dims, size, size])
+    return _transpose_to_letters(_Term(held, letters), result)
 
 
-def _repeated(letters: str) -> str:
+def _repeated_letter(letters: str) -> str:
     """The first letter that occurs several times, "" if none does."""
     return next((letter for letter in letters if letters.count(letter) > 1), "")
 
 
-def _known(letter: str, sizes: dict[str, Any], letters: str) -> int:
+def _known_size(letter: str, sizes: dict[str, Any], letters: str) -> int:
     if not isinstance(sizes[letter], int):
         raise ValueError(f"einsum: the size of {letter} in {letters!r}, where it stands twice, must be known")
     return sizes[letter]
 
 
-def _summed(term: _Term, kept: str) -> _Term:
+def _sum_other_dims(term: _Term, kept: str) -> _Term:
     """The operand summed over the dims whose letters are not in `kept`."""
     gone = [place for place, letter in enumerate(term.letters) if letter not in kept]
     if not gone:
@@ -163,7 +163,7 @@ def _summed(term: _Term, kept: str) -> _Term:
     return _Term(L.reduce_sum(term.held, dim=gone), left)
 
 
-def _ordered(term: _Term, letters: str) -> Any:
+def _transpose_to_letters(term: _Term, letters: str) -> Any:
     """The operand with its dims in the order of these letters."""
     places: list[int] = []
     for letter in letters:
@@ -176,8 +176,8 @@ def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _T
     both = [letter for letter in left.letters if letter in right.letters]
     rows, inner = [letter for letter in both if letter in later], [letter for letter in both if letter not in later]
     own = [[letter for letter in term.letters if letter not in both] for term in (left, right)]
-    x = _flat(_Term(_ordered(left, "".join([*rows, *own[0], *inner])), ""), [rows, own[0], inner], sizes)
-    y = _flat(_Term(_ordered(right, "".join([*rows, *inner, *own[1]])), ""), [rows, inner, own[1]], sizes)
+    x = _flat(_Term(_transpose_to_letters(left, "".join([*rows, *own[0], *inner])), ""), [rows, own[0], inner], sizes)
+    y = _flat(_Term(_transpose_to_letters(right, "".join([*rows, *inner, *own[1]])), ""), [rows, inner, own[1]], sizes)
     letters = [*rows, *own[0], *own[1]]
     made = L.matmul(x, y)
     if letters:
@@ -187,10 +187,10 @@ def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _T
 
 def _flat(term: _Term, groups: Sequence[Sequence[str]], sizes: dict[str, Any]) -> Any:
     """The operand reshaped to one dim for each group of letters."""
-    return _reshaped(term.held, [_size([sizes[letter] for letter in group]) for group in groups])
+    return _reshape_to_dims(term.held, [_size([sizes[letter] for letter in group]) for group in groups])
 
 
-def _reshaped(held: Any, dims: Sequence[Any]) -> Any:
+def _reshape_to_dims(held: Any, dims: Sequence[Any]) -> Any:
     """A variable reshaped to these dims, each a number or a variable with one."""
     first = next((place for place, dim in enumerate(dims) if not isinstance(dim, int)), None)
     return L.reshape(held, [-1 if place == first else dim for place, dim in enumerate(dims)])
@@ -285,13 +285,13 @@ _IN_PLACE = ("reshape", "scatter", "squeeze", "tanh", "unsqueeze", "add", "subtr
 """Functions that 2.x also has with a trailing underscore; here these return a new value and change no other."""
 
 
-def _reduced(fluid: str, x: Any, axis: Any, keepdim: bool, name: Any) -> Any:
+def _reduce_dims(fluid: str, x: Any, axis: Any, keepdim: bool, name: Any) -> Any:
     return getattr(L, fluid)(x, dim=axis, keep_dim=keepdim, name=name)
 
 
 def mod(x: Any, y: Any, name: Any = None) -> Any:
     """The remainder of x / y, with the sign of y."""
-    return _floored(L.elementwise_mod(x, y, name=name))
+    return _mark_floored(L.elementwise_mod(x, y, name=name))
 
 
 remainder = floor_mod = mod
@@ -299,10 +299,10 @@ remainder = floor_mod = mod
 
 def floor_divide(x: Any, y: Any, name: Any = None) -> Any:
     """x / y, rounded down."""
-    return _floored(L.elementwise_floordiv(x, y, name=name))
+    return _mark_floored(L.elementwise_floordiv(x, y, name=name))
 
 
-def _floored(made: Any) -> Any:
+def _mark_floored(made: Any) -> Any:
     last_op(made)._set_attr("floored", True)
     return made
 
@@ -318,12 +318,12 @@ def sum(x: Any, axis: Any = None, dtype: Any = None, keepdim: bool = False, name
     """
     if dtype is None and numpy_name(x.dtype) in ("bool", "int32"):
         dtype = "int64"
-    return _reduced("reduce_sum", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
+    return _reduce_dims("reduce_sum", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
 
 
 def mean(x: Any, axis: Any = None, keepdim: bool = False, name: Any = None) -> Any:
     """The mean over the dims in `axis` (default: all)."""
-    return L.mean(x, name) if axis is None and not keepdim else _reduced("reduce_mean", x, axis, keepdim, name)
+    return L.mean(x, name) if axis is None and not keepdim else _reduce_dims("reduce_mean", x, axis, keepdim, name)
 
 
 def pow(x: Any, y: Any, name: Any = None) -> Any:
@@ -445,7 +445,7 @@ def topk(x: Any, k: Any, axis: int | None = None, largest: bool = True, sorted: 
 
 def prod(x: Any, axis: Any = None, keepdim: bool = False, dtype: Any = None, name: Any = None) -> Any:
     """The product over the dims in `axis` (default: all), as elements of `dtype`."""
-    return _reduced("reduce_prod", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
+    return _reduce_dims("reduce_prod", x if dtype is None else L.cast(x, dtype), axis, keepdim, name)
 
 
 def ones_like(x: Any, dtype: Any = None, name: Any = None) -> Any:

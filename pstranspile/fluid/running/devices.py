@@ -15,7 +15,7 @@ import numpy as np
 from pstranspile.fluid.graph.program import TRAINING
 from pstranspile.fluid.graph.pruning import blocks_of, deep, without_roles
 from pstranspile.fluid.lod_tensor import to_core
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.running.watching import watchers
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
@@ -26,7 +26,7 @@ from pstranspile.ir.types import OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import SUFFIX
 from pstranspile.runtime.run import run
-from pstranspile.runtime.run.batch import chosen, joined, rows_of
+from pstranspile.runtime.run.batch import concat_shares, rows_of, select_rows
 from pstranspile.runtime.run.feeds import written_names
 from pstranspile.runtime.run.frame import Slices
 from pstranspile.runtime.run.scope import Scope, own_copy
@@ -68,7 +68,7 @@ def _even(rows: int, devices: int) -> list[int]:
 def _share(value: Any, counts: Sequence[int], device: int) -> Any:
     if device < len(counts) > 1:
         start = sum(counts[:device])
-        value = chosen(value, range(start, start + counts[device]))[0]
+        value = select_rows(value, range(start, start + counts[device]))[0]
     return LoDTensor(np.array(value.data), value.lod) if isinstance(value, LoDTensor) else np.array(value)
 
 
@@ -139,7 +139,7 @@ class Devices:
         return result
 
 
-def apart(value: Any, var: Var | None, parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+def values_by_device(value: Any, var: Var | None, parts: Sequence[Mapping[str, Any]]) -> list[Any]:
     """A value of the step as each device has it: its own rows if the value's rows are those of the batch, else the
     whole value.
     """
@@ -151,15 +151,15 @@ def apart(value: Any, var: Var | None, parts: Sequence[Mapping[str, Any]]) -> li
     return [_share(value, counts, device) for device in range(len(parts))]
 
 
-def merged(values: Sequence[Any]) -> Any:
+def merge_device_values(values: Sequence[Any]) -> Any:
     """The values of several devices joined into one, with their rows one after the other; lists of tensors item by
     item.
     """
     if isinstance(values[0], list):
-        return [merged(items) for items in zip(*values, strict=True)]
+        return [merge_device_values(items) for items in zip(*values, strict=True)]
     if not isinstance(values[0], np.ndarray | LoDTensor):
         return values[0]
-    return joined([{"": value} for value in values], {""})[""]
+    return concat_shares([{"": value} for value in values], {""})[""]
 
 
 # Programs whose devices each need a run of their own: a branch, a loop or a fixed dim depends on the rows of one
@@ -223,7 +223,7 @@ def _updates_inside(program: Program, op: Op) -> bool:
     return any((each.role or OpRole.FORWARD) & OpRole.OPTIMIZE or _updates_inside(program, each) for each in inner)
 
 
-class _Part(NamedTuple):
+class _DevicePart(NamedTuple):
     program: Program
     once: bool
     reads: frozenset[str]
@@ -251,7 +251,7 @@ def _groups(program: Program) -> list[_Group]:
         made = _Group(listed, once, frozenset().union(*(r for r, _ in both)), frozenset().union(*(w for _, w in both)))
         before = found[-1] if found else None
         if before is not None and before.once == once:
-            found[-1] = _joined(before, made)
+            found[-1] = _merge_groups(before, made)
         elif once and before is not None and not _meet(before, made):
             found.insert(-1, made)
         else:
@@ -263,23 +263,23 @@ def _meet(first: _Group, second: _Group) -> bool:
     return bool(first.writes & (second.reads | second.writes) or first.reads & second.writes)
 
 
-def _joined(first: _Group, second: _Group) -> _Group:
+def _merge_groups(first: _Group, second: _Group) -> _Group:
     return _Group(first.ops + second.ops, first.once, first.reads | second.reads, first.writes | second.writes)
 
 
-def _parts(program: Program, names: Collection[str], devices: int) -> list[_Part]:
+def _parts(program: Program, names: Collection[str], devices: int) -> list[_DevicePart]:
     """The parts of a program, in order."""
     kept = {var.name for block in program.blocks for var in block.vars.values() if var.persistable}
-    later, found = set(names), list[_Part]()
+    later, found = set(names), list[_DevicePart]()
     for ops, once, reads, writes in reversed(_groups(program)):
-        main = program.main_block._replace(ops=tuple(_scaled(op, devices) for op in ops))
+        main = program.main_block._replace(ops=tuple(_scale_loss_gradient(op, devices) for op in ops))
         whole = program._replace(blocks=(main, *program.blocks[1:]))
-        found.append(_Part(whole, once, reads, tuple(sorted(writes & later)), writes & kept))
+        found.append(_DevicePart(whole, once, reads, tuple(sorted(writes & later)), writes & kept))
         later |= reads
     return found[::-1]
 
 
-def _scaled(op: Op, devices: int) -> Op:
+def _scale_loss_gradient(op: Op, devices: int) -> Op:
     """The op, unless it begins the gradients: then a copy that divides the gradient of the loss by the number of
     devices.
     """
@@ -303,17 +303,17 @@ class Replicas:
     """The devices of an executor, with a scope for each device of a program."""
 
     def __init__(self) -> None:
-        self._known: dict[object, tuple[Program, Scope, list[_Part], list[Scope]]] = {}
+        self._known: dict[object, tuple[Program, Scope, list[_DevicePart], list[Scope]]] = {}
         self._as_fed: Cache = {}
 
     def _of(
         self, program: Program, names: Sequence[str], scope: Scope, devices: int
-    ) -> tuple[list[_Part], list[Scope]]:
+    ) -> tuple[list[_DevicePart], list[Scope]]:
         key = id(program), tuple(names), id(scope), devices
         known = self._known.get(key)
         if known is None:
             if any(_updates_inside(program, op) for op in program.main_block.ops if not _runs_once(op)):
-                raise refused("minimize in a branch, on several devices", "give the program one device")
+                raise unsupported_error("minimize in a branch, on several devices", "give the program one device")
             if len(self._known) >= _MOST_REPLICAS:
                 del self._known[next(iter(self._known))]
             scopes = [scope.child() for _ in range(devices)]
@@ -347,10 +347,13 @@ class Replicas:
         for name in sorted(changed):
             if name in scopes[0].values_here:
                 scope.put(name, scopes[0].values_here[name])
-        return {name: [_found(name, there, share) for there, share in zip(scopes, fed, strict=True)] for name in names}
+        return {
+            name: [_value_on_device(name, there, share) for there, share in zip(scopes, fed, strict=True)]
+            for name in names
+        }
 
     def _run_once(
-        self, part: _Part, scopes: Sequence[Scope], scope: Scope, gradients: frozenset[str], slices: Slices
+        self, part: _DevicePart, scopes: Sequence[Scope], scope: Scope, gradients: frozenset[str], slices: Slices
     ) -> None:
         """Runs a part that updates, with the sums of the devices' gradients, and gives the results to all devices."""
         there = scopes[0]
@@ -368,6 +371,6 @@ class Replicas:
             each.values_here.update({name: value for name, value in made.items() if name not in part.changes})
 
 
-def _found(name: str, scope: Scope, share: Mapping[str, Any]) -> Any:
+def _value_on_device(name: str, scope: Scope, share: Mapping[str, Any]) -> Any:
     value = scope.get(name)
     return own_copy(share.get(name) if value is None else value)

@@ -135,7 +135,7 @@ def whole_tables(program: Any, heights: Mapping[str, tuple[int, int]], scope: Ma
     for name, (rows, width) in heights.items():
         held = scope.get(name)
         if isinstance(held, LargeTable):
-            values[name], ids = held.look_up(np.arange(rows)), held.index.held
+            values[name], ids = held.look_up(np.arange(rows)), held.index.ids_by_place
         else:
             values[name], ids = _looked_up(program.machine, name, rows, width), _ids_on_servers(program.machine, name)
         say_beyond(name, ids, rows)
@@ -272,7 +272,7 @@ def load_slices(program: Any, folder: str, scope: Scope, names: Collection[str] 
     others = tuple(op for op in block.ops if op.outputs["Out"][0] not in tables)
     held = held._replace(blocks=(block._replace(ops=others), *held.blocks[1:]))
     if machine.role.name.startswith("pserver"):
-        held = _with_files(held, _updated(machine.role.main))
+        held = _with_files(held, _updated_variables(machine.role.main))
     run(held, {}, (), scope)
 
 
@@ -293,7 +293,7 @@ def with_states(program: Any, names: Collection[str]) -> set[str]:
     return kept
 
 
-def _updated(program: Program) -> set[str]:
+def _updated_variables(program: Program) -> set[str]:
     """The names of the variables that ops which update parameters write."""
     ops = (op for block in program.blocks for op in block.ops)
     return {name for op in ops if (op.role or OpRole.FORWARD) & OpRole.OPTIMIZE for name in op.output_names}

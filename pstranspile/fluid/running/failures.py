@@ -35,7 +35,7 @@ def _is_of_script(frame: FrameSummary) -> bool:
     return not (_is_ours(frame) or is_of_python or frame.filename.startswith("<"))
 
 
-def rendered(problem: DiagnosticError) -> str:
+def render_diagnostics(problem: DiagnosticError) -> str:
     """Diagnostics as text, with the lines of the script that they are about and the line that was run."""
     diagnostics = list(problem.diagnostics)
     frames = [frame for frame in extract_tb(problem.__traceback__) if _is_of_script(frame)]
@@ -157,7 +157,7 @@ def naming_wait(what: Callable[[], str]) -> Generator[None]:
         raise KeyboardInterrupt(*(stop.args or filter(None, (what(),)))) from None
 
 
-def interrupted(stop: KeyboardInterrupt) -> str:
+def interrupt_message(stop: KeyboardInterrupt) -> str:
     """The sentence that reports a script ended by an interrupt: its line, and what it was waiting for there."""
     place = line_of_script(stop)
     return ": ".join(filter(None, (f"interrupted at {place}" if place else "interrupted", str(stop))))

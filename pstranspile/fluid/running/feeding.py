@@ -19,7 +19,7 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.values import Fetched, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
-from pstranspile.fluid.running.devices import Fed, merged
+from pstranspile.fluid.running.devices import Fed, merge_device_values
 from pstranspile.fluid.running.talking import talks
 from pstranspile.fluid.running.watching import tell_run, watchers
 from pstranspile.fluid.scope import Scope
@@ -96,7 +96,7 @@ def name_of(item: Any) -> str:
     raise TypeError(f"fetch_list takes variables and their names, not a value of type {type(item).__name__}")
 
 
-def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
+def split_fetch_list(fetch_list: Any) -> tuple[list[str], list[Operator]]:
     """The names of the variables in a `fetch_list`, and its ops that update: results of `minimize`, alone, in lists or
     in the pair that it returns.
 
@@ -123,7 +123,7 @@ def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
     return names, updates
 
 
-def joined(feed: Any, devices: int) -> Fed:
+def normalize_feed(feed: Any, devices: int) -> Fed:
     """A feed for one device, or the feeds of several devices joined into one with their rows one after the other.
 
     Devices without a dict have no rows. Raises TypeError for other values, ValueError for an empty list and for more
@@ -135,7 +135,7 @@ def joined(feed: Any, devices: int) -> Fed:
                 raise TypeError(f"what is fed is a dict by name, or a list of one for each device, not of {part!r:.60}")
         if not 0 < len(feed) <= devices:
             raise ValueError(f"{len(feed)} feeds for {devices} device{'s' * (devices > 1)}")
-        return together(feed)
+        return join_feeds(feed)
     if feed is None:
         return Fed({}, {})
     if not isinstance(feed, Mapping):
@@ -143,7 +143,7 @@ def joined(feed: Any, devices: int) -> Fed:
     return Fed(dict(feed), {})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def together(feeds: Sequence[Mapping[Any, Any]]) -> Fed:
+def join_feeds(feeds: Sequence[Mapping[Any, Any]]) -> Fed:
     """The feeds of several devices joined into one."""
     names = list(dict.fromkeys(name for part in feeds for name in part))
     rows = {name: [rows_of(to_core(part[name])) for part in feeds] for name in names}
@@ -176,7 +176,7 @@ def rows_together(values: Sequence[Any]) -> Any:
     return result
 
 
-def taken(value: Any, var: Any) -> Any:
+def convert_fed_value(value: Any, var: Any) -> Any:
     """A fed value in the form that runs take: lists become arrays of the declared element type, a number an array of
     one element.
     """
@@ -203,7 +203,7 @@ def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices:
         if var is None:
             warn(f"{name} is fed, and is no variable of the program{near(name, variables)}")
             continue
-        made = taken(value, var)
+        made = convert_fed_value(value, var)
         if var.need_check_feed:
             check_feed_shape_type(var, to_core(value) if isinstance(value, LoDTensor) else made, devices)
         if name in facts.reads or name in names or var.persistable:
@@ -256,7 +256,7 @@ def of_other_rows(program: FrozenProgram, fed: Mapping[str, Any], values: Mappin
     return result
 
 
-def widened(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
+def declare_any_rows(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
     """The program with some variables declared for any number of rows."""
     block = program.main_block
     changed: dict[str, Var] = {}
@@ -271,11 +271,11 @@ def widened(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
 def given_by_devices(values: Sequence[Any], name: str, return_numpy: bool, return_merged: bool) -> Any:
     """The values of a variable from several devices in the form that scripts get: joined into one, or in a list."""
     if return_merged:
-        return given(merged(values), name, return_numpy)
-    return [given(value, name, return_numpy) for value in values]
+        return convert_fetched_value(merge_device_values(values), name, return_numpy)
+    return [convert_fetched_value(value, name, return_numpy) for value in values]
 
 
-def given(value: Any, name: str, return_numpy: bool) -> Any:
+def convert_fetched_value(value: Any, name: str, return_numpy: bool) -> Any:
     """A fetched value in the form that scripts get. Raises RuntimeError for a ragged value with `return_numpy`."""
     if not return_numpy:
         return from_core(value)
@@ -286,7 +286,7 @@ def given(value: Any, name: str, return_numpy: bool) -> Any:
             raise RuntimeError(f"{name} is ragged and can't be given as an array alone: pass return_numpy=False")
         return value.data.view(Fetched)
     if several(value):
-        return [given(item, name, True) for item in value]
+        return [convert_fetched_value(item, name, True) for item in value]
     return value
 
 
@@ -361,7 +361,7 @@ def of_any_rows(program: FrozenProgram, fed: Mapping[Any, Any]) -> bool:
 
 
 class Again:
-    """Repeats an earlier run on one device with `made`, as long as nothing but the fed values differs."""
+    """Repeats an earlier run on one device with `repeat_run`, as long as nothing but the fed values differs."""
 
     def __init__(
         self,
@@ -376,7 +376,7 @@ class Again:
         self._scope, self._alike, self._drawn = scope, alike, drawn
         self._fetches = tuple(alike.names)
 
-    def made(self, program: Any, feed: Any, fetch_list: Any, scope: Scope) -> dict[str, Any] | None:
+    def repeat_run(self, program: Any, feed: Any, fetch_list: Any, scope: Scope) -> dict[str, Any] | None:
         """The fetched values, by name; None, without running anything, if something differs from the earlier run."""
         if (
             program is not self._program

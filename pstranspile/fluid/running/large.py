@@ -24,11 +24,11 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.build import make_op
 from pstranspile.ops.tables.embedding import INITIALISERS
-from pstranspile.runtime.large.forms import filled
+from pstranspile.runtime.large.forms import table_from_parts
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
-from pstranspile.runtime.values.encoding import decode_selected_rows, opened, read_tensor
+from pstranspile.runtime.values.encoding import decode_selected_rows, open_reader, read_tensor
 
 
 class EntryAttr:
@@ -104,7 +104,7 @@ def make_large(table: Any, rules: Rules) -> None:
     startup: Any = table.block.program.live().startup_program
     first, dims = startup.drafts[0], (most_rows(table.shape[1]), table.shape[1])
 
-    def made(op: Any) -> Any:
+    def make_large_op(op: Any) -> Any:
         if table.name not in op.output_names or op.type == TABLE:
             return op
         if op.type not in INITIALISERS:
@@ -116,7 +116,7 @@ def make_large(table: Any, rules: Rules) -> None:
         )
 
     for ops in (first.front, first.ops):
-        ops[:] = map(made, ops)
+        ops[:] = map(make_large_op, ops)
     for draft in (first, table.block.draft):
         var = draft.vars[table.name]
         draft.vars[table.name] = var._replace(tensor=var.tensor._replace(shape=dims))
@@ -168,7 +168,7 @@ def with_dims(module: Module, dims: Mapping[tuple[int, ...], tuple[int, ...]]) -
     to the new ones.
     """
 
-    def changed(op: Op) -> Op:
+    def op_with_dims(op: Op) -> Op:
         if op.type not in (TABLE, STATE):
             return op
         shape = ints_attr(op, "shape")
@@ -184,7 +184,7 @@ def with_dims(module: Module, dims: Mapping[tuple[int, ...], tuple[int, ...]]) -
         blocks = (
             block._replace(
                 vars=FrozenMap({key: with_shape(var) for key, var in block.vars.items()}),
-                ops=tuple(map(changed, block.ops)),
+                ops=tuple(map(op_with_dims, block.ops)),
             )
             for block in program.blocks
         )
@@ -292,7 +292,7 @@ def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple
             values[name][places >= 0] = table.take(places[places >= 0])[:, held.number]
         else:
             values[name] = table.look_up(ids)
-            say_beyond(name, table.index.held, len(ids))
+            say_beyond(name, table.index.ids_by_place, len(ids))
     return values
 
 
@@ -343,7 +343,7 @@ def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]
         path, first = files[name]
         try:
             parts = [rows_of(files[key][0]) for key in (name, *(key for _, key in own))]
-            scope.put(name, filled(table, parts, first // table.width))
+            scope.put(name, table_from_parts(table, parts, first // table.width))
         except ValueError as problem:
             raise DiagnosticError([error("values-shape", f"{path}: {problem}")]) from None
     return {*tables, *states}
@@ -352,7 +352,7 @@ def load_tables(scope: Scope, files: Mapping[str, tuple[Path, int]]) -> set[str]
 def rows_of(path: Path) -> SelectedRows:
     """The rows in a file of selected rows, or in a file of a whole table that a machine training alone has written."""
     try:
-        with opened(path) as reader:
+        with open_reader(path) as reader:
             return decode_selected_rows(reader)
     except DiagnosticError as problem:
         try:

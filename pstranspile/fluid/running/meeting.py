@@ -18,10 +18,10 @@ import numpy as np
 from pstranspile.cluster.net.terms import token_of_environment
 from pstranspile.cluster.net.transport import place_of
 from pstranspile.fluid.machines import require_open
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.fluid.running.flags import MEETING, seconds
-from pstranspile.ir.diagnostics import lasting, listed, visible
+from pstranspile.ir.diagnostics import lasting, name_list, visible
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
 _LENGTH = struct.Struct("<Q")
@@ -62,7 +62,7 @@ def _take(link: socket.socket, most: int = _MOST) -> bytes:
     return _whole(link, size)
 
 
-def _packed(arrays: Sequence[Any]) -> bytes:
+def _pack_arrays(arrays: Sequence[Any]) -> bytes:
     """Arrays as `.npy` files one after the other, each after its length, without compression."""
     parts: list[bytes] = []
     for array in arrays:
@@ -72,7 +72,7 @@ def _packed(arrays: Sequence[Any]) -> bytes:
     return b"".join(parts)
 
 
-def _unpacked(held: bytes, count: int) -> list[Any]:
+def _unpack_arrays(held: bytes, count: int) -> list[Any]:
     """The arrays in packed bytes. Raises ConnectionError if these are not exactly `count` arrays."""
     arrays: list[Any] = []
     at = 0
@@ -127,7 +127,9 @@ class Meeting:
 
     def __init__(self, index: int, count: int, endpoint: str):
         if os.environ.get("PSTRANSPILE_TLS"):
-            raise refused("what trainers give each other beside training", "PSTRANSPILE_TLS is set; add up logs")
+            raise unsupported_error(
+                "what trainers give each other beside training", "PSTRANSPILE_TLS is set; add up logs"
+            )
         require_open({"trainer_0": endpoint})
         self._index, self._count = index, count
         self._endpoint = endpoint
@@ -144,7 +146,7 @@ class Meeting:
         does not come.
         """
         with naming_wait(self._waits):
-            return self._exchanged(given)
+            return self._exchange_arrays(given)
 
     def _waits(self) -> str:
         """The sentence that says what this trainer waits for."""
@@ -153,18 +155,18 @@ class Meeting:
             return f"trainer_{self._index} waits for trainer_0 in {place}"
         missing = [f"trainer_{number}" for number in range(1, self._count) if number not in self._links]
         met = [f"trainer_{number}" for number in range(1, self._count)]
-        return f"trainer_0 waits for {listed(missing or met)} in {place}"
+        return f"trainer_0 waits for {name_list(missing or met)} in {place}"
 
-    def _exchanged(self, given: Any) -> list[Any]:
+    def _exchange_arrays(self, given: Any) -> list[Any]:
         if not self._links:
             self._meet()
         own = np.asarray(given)
         if self._index:
-            self._give(0, _packed([own]))
-            return _unpacked(self._take(0), self._count)
-        held = [own, *(_unpacked(self._take(number), 1)[0] for number in range(1, self._count))]
+            self._give(0, _pack_arrays([own]))
+            return _unpack_arrays(self._take(0), self._count)
+        held = [own, *(_unpack_arrays(self._take(number), 1)[0] for number in range(1, self._count))]
         for number in self._links:
-            self._give(number, _packed(held))
+            self._give(number, _pack_arrays(held))
         return held
 
     def _give(self, number: int, held: bytes) -> None:
@@ -172,19 +174,19 @@ class Meeting:
         try:
             _give(self._links[number], held)
         except OSError as problem:
-            raise self._lost(number, problem) from None
+            raise self._connection_error(number, problem) from None
 
     def _take(self, number: int) -> bytes:
         """The bytes that a trainer sends. Raises ConnectionError, TimeoutError."""
         try:
             return _take(self._links[number])
         except OSError as problem:
-            raise self._lost(number, problem) from None
+            raise self._connection_error(number, problem) from None
 
-    def _lost(self, number: int, problem: OSError) -> OSError:
+    def _connection_error(self, number: int, problem: OSError) -> OSError:
         """The error to raise after the connection to a trainer has failed with `problem`."""
         if isinstance(problem, TimeoutError):
-            return TimeoutError(f"trainer_{number} has not come to the meeting of all trainers {self._within}")
+            return TimeoutError(f"trainer_{number} has not come to the meeting of all trainers {self._patience_text}")
         if isinstance(problem, ConnectionResetError | BrokenPipeError) or problem.errno is not None:
             reason = "its process has ended, or its connection"
             return ConnectionError(f"trainer_{number} has left the meeting of all trainers: {reason}")
@@ -196,7 +198,7 @@ class Meeting:
         return socket.AF_INET6 if ":" in self._place[0] else socket.AF_INET
 
     @property
-    def _within(self) -> str:
+    def _patience_text(self) -> str:
         return f"within {lasting(self._patience)} (PSTRANSPILE_PATIENCE)"
 
     def _meet(self) -> None:
@@ -218,7 +220,7 @@ class Meeting:
                     missing = [f"trainer_{number}" for number in range(1, self._count) if number not in self._links]
                     have = "has" if len(missing) == 1 else "have"
                     raise TimeoutError(
-                        f"{listed(missing)} {have} not come to the meeting of all trainers {self._within}"
+                        f"{name_list(missing)} {have} not come to the meeting of all trainers {self._patience_text}"
                     )
                 for key, _ in selector.select(0.25):
                     if key.fileobj is door:
@@ -291,7 +293,7 @@ class Meeting:
                 return link
             except ConnectionRefusedError:
                 if time.monotonic() > end:
-                    reason = f"nobody has listened {self._within}"
+                    reason = f"nobody has listened {self._patience_text}"
                     raise self._unmet(reason) from None
             except OSError as problem:
                 raise self._unmet(problem.strerror or str(problem)) from None

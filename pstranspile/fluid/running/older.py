@@ -50,12 +50,12 @@ def _compare_doubles(module: ModuleType) -> None:
 
 def _of_doubles(compare: Callable[..., None]) -> Callable[..., None]:
     @wraps(compare)
-    def compared(case: Any, first: Any, second: Any, *rest: Any, **options: Any) -> None:
+    def compare_as_floats(case: Any, first: Any, second: Any, *rest: Any, **options: Any) -> None:
         if type(first) is not type(second):
             first, second = (float(x) if isinstance(x, np.floating) else x for x in (first, second))
         compare(case, first, second, *rest, **options)
 
-    return compared
+    return compare_as_floats
 
 
 def _size_of_text(font: Any, text: str, *given: Any, **named: Any) -> Any:
@@ -75,17 +75,17 @@ def _measure(kind: str, name: str, size: Callable[..., Any]) -> Callable[[Module
 
 
 def _take_encodings(module: ModuleType) -> None:
-    def without(read: Callable[..., Any]) -> Callable[..., Any]:
+    def without_encoding(read: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(read)
-        def taken(text: Any, *, encoding: Any = None, **options: Any) -> Any:
+        def read_ignoring_encoding(text: Any, *, encoding: Any = None, **options: Any) -> Any:
             return read(text, **options)
 
-        return taken
+        return read_ignoring_encoding
 
     held = vars(module)
     for name in ("load", "loads"):
         if not hasattr(held[name], "__wrapped__"):
-            held[name] = without(held[name])
+            held[name] = without_encoding(held[name])
 
 
 def _load_plainly(module: ModuleType) -> None:
@@ -193,10 +193,10 @@ def _refuses_numbers() -> bool:
 
 
 def _of_one_element(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def converted(array: Any) -> Any:
+    def convert_single_element(array: Any) -> Any:
         return convert(array.reshape(()) if array.ndim and array.size == 1 else array)
 
-    return converted
+    return convert_single_element
 
 
 def give_numbers() -> None:
@@ -292,7 +292,7 @@ def _as_floats(a: Any, dtype: Any = float) -> Any:
     return np.asarray(a, dtype)
 
 
-def _sorted(a: Any) -> Any:
+def _sort_first_axis(a: Any) -> Any:
     return np.sort(a, axis=0)
 
 
@@ -317,7 +317,7 @@ _NUMPY: dict[str, Any] = {
     "NaN": np.nan,
     "NAN": np.nan,
     "asfarray": _as_floats,
-    "msort": _sorted,
+    "msort": _sort_first_axis,
     "product": np.prod,
     "cumproduct": np.cumprod,
     "sometrue": np.any,
@@ -367,31 +367,33 @@ _PYTHON: tuple[tuple[Any, str, Any], ...] = (
 
 def _of_new_shape(reshape: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(reshape)
-    def reshaped(a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None, **options: Any) -> Any:
+    def reshape_with_newshape(
+        a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None, **options: Any
+    ) -> Any:
         return reshape(a, newshape if shape is None else shape, order, **options)
 
-    return reshaped
+    return reshape_with_newshape
 
 
 def _of_sets(sample: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(sample)
-    def sampled(population: Any, k: int, **options: Any) -> Any:
+    def sample_from_sets(population: Any, k: int, **options: Any) -> Any:
         several: Any = [*population] if isinstance(population, set | frozenset) else population
         return sample(several, k, **options)
 
-    return sampled
+    return sample_from_sets
 
 
 def _by_numbers(shuffle: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(shuffle)
-    def shuffled(x: Any, random: Callable[[], float] | None = None) -> None:
+    def shuffle_by_numbers(x: Any, random: Callable[[], float] | None = None) -> None:
         if random is None:
             return shuffle(x)
         for last in range(len(x) - 1, 0, -1):
             other = int(random() * (last + 1))
             x[last], x[other] = x[other], x[last]
 
-    return shuffled
+    return shuffle_by_numbers
 
 
 _CALLS: tuple[tuple[Any, str, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (

@@ -10,7 +10,7 @@ from pstranspile.compiler.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES,
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.runtime.run import run
-from pstranspile.runtime.run.feeds import fetched, written_names
+from pstranspile.runtime.run.feeds import fetched_value, written_names
 from pstranspile.runtime.run.scope import Scope
 
 # The programs that a script derives from a machine's program, beside the one that the machine runs.
@@ -77,7 +77,7 @@ def held_in(scope: Scope, program: Program, names: Sequence[str]) -> dict[str, A
     """The values in a scope of variables of a program, by name. Raises DiagnosticError for a variable
     without a value.
     """
-    return {name: fetched(program, name, scope.get(name)) for name in names}
+    return {name: fetched_value(program, name, scope.get(name)) for name in names}
 
 
 _AVERAGING = frozenset({AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS})

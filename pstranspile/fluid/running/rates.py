@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.frontends.autodiff import Schedule
 from pstranspile.ir.warned import warn
 from pstranspile.runtime.run.scope import Scope
@@ -44,7 +44,7 @@ class LRScheduler:
 
         Raises NotHere for schedules that servers do not compute, as in 2.x.
         """
-        raise refused(
+        raise unsupported_error(
             f"{type(self).__name__} with parameter servers",
             "take NoamDecay, ExponentialDecay, NaturalExpDecay or InverseTimeDecay",
         )

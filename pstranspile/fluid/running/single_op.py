@@ -10,7 +10,7 @@ import numpy as np
 from pstranspile.fluid import executor, proto
 from pstranspile.fluid.framework import Place
 from pstranspile.fluid.graph.values import dtype_of
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.running.talking import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.layers.draft import attributes
@@ -46,7 +46,7 @@ class Executor:
         `skip_ref_cnt_vars` have values; the others have none, because they were released.
         """
         if block_id:
-            raise refused(f"core.Executor.run of block {block_id}", "an op of block 0 runs the other blocks")
+            raise unsupported_error(f"core.Executor.run of block {block_id}", "an op of block 0 runs the other blocks")
         program = desc._program
         main = program.freeze().main_block
         written: set[str] = set()
@@ -120,7 +120,7 @@ class Operator:
 
     def run(self, scope: Scope, _place: Any = None) -> None:
         """Runs the op once. Raises DiagnosticError if it can't be run."""
-        read = {name: declared(name, scope.core.get(name)) for name in self._op.input_names}
+        read = {name: declaration_of_value(name, scope.core.get(name)) for name in self._op.input_names}
         key = tuple(read.items())
         program = self._programs.get(key)
         if program is None:
@@ -144,7 +144,7 @@ class Operator:
         return Program((Block(FrozenMap(vars), (self._op,)),))
 
 
-def declared(name: str, value: Value) -> Var:
+def declaration_of_value(name: str, value: Value) -> Var:
     """A declaration of a persistable variable with the kind, element type and dims of a value."""
     if isinstance(value, SelectedRows):
         tensor = TensorType(dtype_of(value.value.dtype), (int(value.height), *value.value.shape[1:]))

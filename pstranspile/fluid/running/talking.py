@@ -18,7 +18,7 @@ from pstranspile.cluster.machines.rpc import make_rpc
 from pstranspile.cluster.machines.script import Action, Exchange, Library, exchanges_messages
 from pstranspile.cluster.machines.server import listening_op
 from pstranspile.cluster.machines.trainer import Trainer, TrainerRole, number_list, text_list
-from pstranspile.cluster.net.process import Place
+from pstranspile.cluster.net.process import ProcessPlace
 from pstranspile.cluster.net.terms import Terms
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import fingerprint
@@ -68,7 +68,7 @@ class WrittenServer(ServerMachine):
         super().__init__(_WrittenJob(role), role)
         self._remember(program, role.main)
 
-    def terms(self, **edited: Program) -> tuple[Terms, Place]:
+    def terms(self, **edited: Program) -> tuple[Terms, ProcessPlace]:
         """The terms that the processes agree on, and the place of this one. Raises DiagnosticError."""
         op = listening_op(self.role.main)
         assert op is not None
@@ -268,11 +268,11 @@ class Talker:
             if len(self._clients) >= _MOST_PROGRAMS:
                 del self._clients[next(iter(self._clients))]
             known = self._clients[id(program)] = program, _Client(program)
-        from pstranspile.cluster.net.terms import Refused
+        from pstranspile.cluster.net.terms import PeerRefused
 
         try:
             return known[1].run(feed, fetch, scope)
-        except Refused as problem:
+        except PeerRefused as problem:
             raise RuntimeError(str(problem)) from None
 
     def leave(self) -> None:

@@ -49,7 +49,7 @@ def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache, *,
     if known is None:
         while len(cache) >= _MOST:
             del cache[next(iter(cache))]
-        known = cache[key] = program, _redeclared(program, found)
+        known = cache[key] = program, _redeclare_variables(program, found)
     return known[1]
 
 
@@ -78,7 +78,7 @@ def _meets_kept(program: Program, name: str, dtype: DType) -> bool:
     return False
 
 
-def _redeclared(program: Program, types: Mapping[str, TensorType]) -> Program:
+def _redeclare_variables(program: Program, types: Mapping[str, TensorType]) -> Program:
     main = program.main_block
     changed: dict[str, Var] = {name: main.vars[name]._replace(tensor=tensor) for name, tensor in types.items()}
     first = main._replace(vars=FrozenMap({**main.vars, **changed}))

@@ -30,8 +30,8 @@ class Monitor:
     """Calls a handler with the variables that `look` returns, in a thread of its own, once in every period of whole
     seconds.
 
-    The variables have their values after a batch: `between` is called after each. As a context manager, it stops the
-    thread at the end of its block, and raises what the handler has raised.
+    The variables have their values after a batch: `pass_variables` is called after each. As a context manager, it stops
+    the thread at the end of its block, and raises what the handler has raised.
     """
 
     wait: Callable[[Event, float], bool] = staticmethod(Event.wait)
@@ -44,9 +44,9 @@ class Monitor:
         """An event that is set while the handler's thread waits for variables."""
         self._given: Queue[Any] = Queue()
         self._problem: BaseException | None = None
-        self._thread = Thread(target=self._tell, daemon=True)
+        self._thread = Thread(target=self._call_handler, daemon=True)
 
-    def _tell(self) -> None:
+    def _call_handler(self) -> None:
         try:
             while not self.wait(self._stopped, self._seconds):
                 self.asked.set()
@@ -57,7 +57,7 @@ class Monitor:
         except BaseException as problem:
             self._problem = problem
 
-    def between(self) -> None:
+    def pass_variables(self) -> None:
         """Gives the handler's thread the present variables, if it waits for them. Raises what the
         handler has raised.
         """
@@ -156,7 +156,7 @@ active: list[Profiler] = []
 
 
 @contextmanager
-def profiled() -> Generator[None]:
+def profile_ops() -> Generator[None]:
     """A context manager that measures the ops run in its block, and then prints their times by type."""
     active.append(Profiler())
     try:
@@ -171,7 +171,7 @@ def profiled() -> Generator[None]:
 class Watcher(Protocol):
     """An object that is called when a script compiles or runs a program."""
 
-    def transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
+    def program_transpiled(self, compiled: Compiled, turns: str | None = None) -> None:
         """Called when a program was compiled for a cluster. `turns` says which program each step runs, if it is not the
         main one.
         """
@@ -209,7 +209,7 @@ def assume(told: str) -> bool:
 def tell_transpiled(compiled: Compiled, turns: str | None = None) -> None:
     """Calls all watchers after a compile; `turns` says which program each step runs, if it is not the main one."""
     for watcher in WATCHERS:
-        watcher.transpiled(compiled, turns)
+        watcher.program_transpiled(compiled, turns)
 
 
 def trains(program: Any) -> bool:
@@ -237,7 +237,7 @@ class _Alone:
         if self._looked or not trains(program):
             return
         self._looked = True
-        trainers, servers = os.environ.get("PADDLE_TRAINERS_NUM", ""), _listed("PADDLE_PSERVERS_IP_PORT_LIST")
+        trainers, servers = os.environ.get("PADDLE_TRAINERS_NUM", ""), _environment_list("PADDLE_PSERVERS_IP_PORT_LIST")
         count = (int(trainers) if trainers.isdecimal() else 1) + len(servers)
         is_first = os.environ.get("TRAINING_ROLE", "TRAINER").upper() == "TRAINER"
         if count > 1 and is_first and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
@@ -263,7 +263,7 @@ _ROLES = {
 }
 
 
-def _listed(name: str) -> list[str]:
+def _environment_list(name: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
 
 
@@ -273,9 +273,9 @@ class Finite(NotFinite):
     """
 
     def __init__(self) -> None:
-        self._types = frozenset(_listed("PADDLE_INF_NAN_SKIP_OP"))
-        self._variables = frozenset(_listed("PADDLE_INF_NAN_SKIP_VAR"))
-        roles = _listed("PADDLE_INF_NAN_SKIP_ROLE")
+        self._types = frozenset(_environment_list("PADDLE_INF_NAN_SKIP_OP"))
+        self._variables = frozenset(_environment_list("PADDLE_INF_NAN_SKIP_VAR"))
+        roles = _environment_list("PADDLE_INF_NAN_SKIP_ROLE")
         self._forward = "forward" in roles
         self._roles = OpRole(sum(_ROLES.get(role, OpRole.FORWARD) for role in dict.fromkeys(roles)))
 

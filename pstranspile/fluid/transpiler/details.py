@@ -248,8 +248,8 @@ def overview_of(module: Module, rows: Iterable[DistributedVar]) -> VarsDistribut
     for row in rows:
         var = known.get(row.origin)
         result.add_distributed_var(
-            _placed(row.origin, row.origin_shape, var),
-            _placed(row.slice, row.slice_shape, var),
+            _var_struct(row.origin, row.origin_shape, var),
+            _var_struct(row.slice, row.slice_shape, var),
             row.is_slice,
             row.block_id,
             row.offset,
@@ -259,7 +259,7 @@ def overview_of(module: Module, rows: Iterable[DistributedVar]) -> VarsDistribut
     return result
 
 
-def _placed(name: str, shape: tuple[int, ...], var: Var | None) -> VarStruct:
+def _var_struct(name: str, shape: tuple[int, ...], var: Var | None) -> VarStruct:
     tensor = var.tensor if var is not None else None
     dtype = VarType.FP32 if tensor is None else vartype_of(tensor.dtype)
     return VarStruct(name, shape, dtype, VarType.LOD_TENSOR, 0, True)

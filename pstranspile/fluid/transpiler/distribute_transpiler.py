@@ -280,7 +280,7 @@ def free_ports(endpoints: str) -> dict[str, str]:
     return result
 
 
-def replaced(endpoints: str, others: Mapping[str, str]) -> str:
+def replace_endpoints(endpoints: str, others: Mapping[str, str]) -> str:
     """A comma-separated list of endpoints, some replaced by the ones in `others`."""
     return (
         ",".join(others.get(endpoint.strip(), endpoint) for endpoint in endpoints.split(",")) if others else endpoints
@@ -352,7 +352,7 @@ class DistributeTranspiler:
         if current_endpoint is not None and without_servers:
             settings["current_endpoint"] = current_endpoint
         self._ports = {} if without_servers else free_ports(pservers)
-        servers = None if without_servers and pservers == DEFAULT_SERVER else replaced(pservers, self._ports)
+        servers = None if without_servers and pservers == DEFAULT_SERVER else replace_endpoints(pservers, self._ports)
         if without_servers and not isinstance(trainers, str):  # Fluid makes no endpoints up
             message = f"trainers: mode {self.config.mode} needs the trainers' endpoints, not only their number"
             raise JobError([error("job-missing", message, focus="trainers")])

@@ -35,7 +35,7 @@ class ModelAverage:
             "min_average_window": min_average_window,
             "max_average_window": max_average_window,
         }
-        params = _averaged(draft)
+        params = _averaged_parameters(draft)
         kept = [(param, _backup(param, f"{param.name}.tmp")) for param in params]
         self._states: dict[str, dict[str, Value]] = {}
         for param, backup in kept:
@@ -52,7 +52,7 @@ class ModelAverage:
             name = draft.names.mint(f"{param.name}_{self._prefix}{state}")
             counts = state.startswith(("num", "old"))
             tensor = TensorType(DType.INT64, (1,)) if counts else TensorType(param.dtype, param.shape)
-            basic.initialised(draft, name, tensor, 0.0)
+            basic.declare_initialised(draft, name, tensor, 0.0)
             states[state] = Value(draft, name)
         inputs = {"param": param, **{f"in_{state}": value for state, value in states.items()}}
         outputs = {f"out_{state}": value for state, value in states.items()}
@@ -86,7 +86,7 @@ class ExponentialMovingAverage:
             self._decay = basic.global_var(draft, "scheduled_ema_decay_rate", (1,), DType.FP32, decay)
             if steps is not None:
                 self._limit(steps, decay)
-        params = _averaged(draft)
+        params = _averaged_parameters(draft)
         self._kept = [(param, _backup(param, f"{name}{param.name}.ema_tmp")) for param in params]
         self._averages: dict[str, Value] = {}
         for param, backup in self._kept:
@@ -157,7 +157,7 @@ def lookahead(draft: Draft, alpha: float = 0.5, k: int = 5) -> None:
         pass
 
 
-def _averaged(draft: Draft) -> list[Value]:
+def _averaged_parameters(draft: Draft) -> list[Value]:
     """The parameters that are averaged."""
     return [Value(draft, var.name) for var in draft.parameters() if var.name not in draft.unaveraged]
 
@@ -185,5 +185,5 @@ def _restore(draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
     for param, backup in kept:
         target = _seen_from(other, param)
         basic.assign(_seen_from(other, backup), target)
-        target.declared((0,))  # as Fluid declares a copy of a variable without dims
+        target.redeclare_dims((0,))  # as Fluid declares a copy of a variable without dims
     return other.main()

@@ -18,7 +18,7 @@ from pstranspile.ir.diagnostics import (
     did_you_mean,
     error,
     file_of,
-    listed,
+    name_list,
     raise_errors,
 )
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Origin, Program, Slots, TensorType, Var
@@ -29,11 +29,11 @@ from pstranspile.ops.gradient import (
     EMPTY_NAME,
     SUFFIX,
     GradientBlock,
-    Wanted,
+    WantedGradients,
     bare_op,
-    differentiated,
     gradient_name,
     gradient_rule,
+    variable_of_gradient,
 )
 from pstranspile.ops.gradients.audit import wrong_gradients
 from pstranspile.ops.gradients.needs import with_loop_terms
@@ -119,12 +119,12 @@ def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
 
 
 def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
-    with draft.inside(block):
+    with draft.enter_block(block):
         new = [name for name in op.output_names if name != EMPTY_NAME and draft.find(name) is None]
         over = [name for name in op.output_names if op.type == "reshape2_grad" and name in op.input_names]
         if not new and not over:
             return []
-        inferred = _inferred(draft, op)
+        inferred = _infer_gradient_types(draft, op)
         types = {
             name: held
             for slot, names in op.outputs.items()
@@ -139,14 +139,14 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
     return new
 
 
-def _inferred(draft: Draft, op: Op) -> Types:
+def _infer_gradient_types(draft: Draft, op: Op) -> Types:
     """The types of a gradient op's outputs. Gradients that Fluid declares f32 fit variables of other floats."""
 
     def of_one_float(name: str) -> TensorType | None:
-        type_ = draft.seen(name)
+        type_ = draft.type_for_shape_rules(name)
         return type_._replace(dtype=DType.FP32) if type_ is not None and type_.dtype in FLOATS else type_
 
-    for type_of in (draft.seen, of_one_float):
+    for type_of in (draft.type_for_shape_rules, of_one_float):
         with suppress(ShapeError):
             return infer_types(op, type_of)
     return {}
@@ -161,7 +161,7 @@ def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> 
 
 def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred: TensorType | None) -> Var:
     kind = _kind(draft, op, slot, at)
-    forward = draft.find(differentiated(name))
+    forward = draft.find(variable_of_gradient(name))
     if forward is not None and forward.tensor is not None:
         lod = 0 if kind is VarKind.SELECTED_ROWS else _lod_level(draft, op, inferred)
         return Var(name, kind, forward.tensor._replace(lod_level=lod))
@@ -275,7 +275,7 @@ def stopped_by_default(program: Program) -> set[str]:
     return names
 
 
-def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
+def missing_gradient_findings(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
     """Findings on ops without a gradient that are on every path from a parameter to the loss."""
     ops = draft.blocks[0].ops
     through: dict[str, Op] = {}
@@ -338,7 +338,7 @@ class _Naming:
         block starts, and `changed` those that the block changes.
         """
         forward = Forward(self.program, number)
-        names = _Names(
+        names = _CurrentNames(
             {name: called for name, called in outside.items() if name not in forward.block.vars},
             set(valued),
             self._several(forward),
@@ -355,11 +355,11 @@ class _Naming:
             if op.type in WITH_BLOCKS:
                 ops += self._inner(forward, index, names)
                 continue
-            inputs = renamed(op.inputs, names.now)
+            inputs = rename_variables(op.inputs, names.now)
             if not keeps_value(op):
                 for name in forward.after[index]:
                     self._next(number, name, names)
-            ops.append(op._replace(inputs=inputs, outputs=renamed(op.outputs, names.now)))
+            ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.now)))
         ops += [self._copy(names.now[name], outside.get(name, name), forward.ops[-1]) for name in changed]
         self.draft.blocks[number].ops[:], self.draft.blocks[number].front[:] = ops, []
 
@@ -371,21 +371,21 @@ class _Naming:
             name: writes
             for name, writes in forward.last.items()
             if name in forward.block.vars
-            and self._followed(forward, name)
+            and self._is_versioned(forward, name)
             and writes + _reads_initial(forward, name, False) > 1
         }
 
-    def _followed(self, forward: Forward, name: str) -> bool:
+    def _is_versioned(self, forward: Forward, name: str) -> bool:
         var = self.program.find_var(name, forward.number)
         return var is not None and not var.persistable and var.parameter is None and forward.is_float(name)
 
-    def _inner(self, forward: Forward, index: int, names: _Names) -> list[Op]:
+    def _inner(self, forward: Forward, index: int, names: _CurrentNames) -> list[Op]:
         """An op with a sub-block, preceded by copies of the variables it changes."""
         op, ops = forward.ops[index], list[Op]()
         slot = _TAKES.get(op.type, "")
         taken = dict.fromkeys(op.inputs.get(slot, ()))
         inner = Forward(self.program, inner_block(self.program, op))
-        changed = [name for name in inner.last if name in forward.after[index] and self._followed(forward, name)]
+        changed = [name for name in inner.last if name in forward.after[index] and self._is_versioned(forward, name)]
         changed = [name for name in changed if slot and name not in inner.block.vars]
         valued = frozenset(names.valued)
         for name in changed:
@@ -397,9 +397,12 @@ class _Naming:
                     ops.append(self._copy(called, names.now[name], op))
         self.block(inner.number, names.now, valued, changed)
         inputs = FrozenMap({**op.inputs, slot: tuple(taken)}) if slot else op.inputs
-        return [*ops, op._replace(inputs=renamed(inputs, names.now), outputs=renamed(op.outputs, names.now))]
+        return [
+            *ops,
+            op._replace(inputs=rename_variables(inputs, names.now), outputs=rename_variables(op.outputs, names.now)),
+        ]
 
-    def _next(self, number: int, name: str, names: _Names) -> None:
+    def _next(self, number: int, name: str, names: _CurrentNames) -> None:
         """The name of a variable's next value. The last value in the declaring block keeps the variable's own name."""
         names.valued.add(name)
         if name in names.changed:
@@ -424,7 +427,7 @@ class _Naming:
             return self.draft.make("assign", {"X": source}, {"Out": target})._replace(origin=neighbour.origin)
 
 
-class _Names(NamedTuple):
+class _CurrentNames(NamedTuple):
     """The names of a block's variables: `now` the current ones, `left` the number of remaining writes.
 
     `valued` are the variables that have a value, `changed` those of other blocks that the block changes.
@@ -446,7 +449,7 @@ def _reads_initial(forward: Forward, name: str, valued: bool) -> bool:
     return False
 
 
-def renamed(slots: Slots, names: Mapping[str, str]) -> Slots:
+def rename_variables(slots: Slots, names: Mapping[str, str]) -> Slots:
     """The slots with variables replaced by their new names in `names`."""
     return FrozenMap({slot: tuple(names.get(name, name) for name in old_names) for slot, old_names in slots.items()})
 
@@ -527,7 +530,7 @@ class _FanOut:
         for name, parts in self.parts.items():
             if len(parts) > 1:
                 self._sum(name, parts, len(self.ops))
-        return _inserted(self.ops, self.sums)
+        return _insert_ops(self.ops, self.sums)
 
     def _read(self, name: str, index: int) -> None:
         parts = self.parts.setdefault(name, [])
@@ -581,12 +584,12 @@ class _FanOut:
             if at < index:
                 op = self.ops[at]
                 self.ops[at] = op._replace(
-                    inputs=_renamed(op.inputs, name, new), outputs=_renamed(op.outputs, name, new)
+                    inputs=_rename_variable(op.inputs, name, new), outputs=_rename_variable(op.outputs, name, new)
                 )
         number = self.sum_of.pop(name, None)
         if number is not None:
             op, before = self.sums[number]
-            self.sums[number] = (op._replace(outputs=_renamed(op.outputs, name, new)), before)
+            self.sums[number] = (op._replace(outputs=_rename_variable(op.outputs, name, new)), before)
 
 
 def _names(slots: Slots) -> Iterable[str]:
@@ -594,11 +597,11 @@ def _names(slots: Slots) -> Iterable[str]:
     return (name for _, names in sorted(slots.items()) for name in names)
 
 
-def _renamed(slots: Slots, old: str, new: str) -> Slots:
+def _rename_variable(slots: Slots, old: str, new: str) -> Slots:
     return FrozenMap({slot: tuple(new if name == old else name for name in names) for slot, names in slots.items()})
 
 
-def _inserted(ops: list[Op], more: list[tuple[Op, int]]) -> list[Op]:
+def _insert_ops(ops: list[Op], more: list[tuple[Op, int]]) -> list[Op]:
     """`ops` with each op of `more` inserted before the op of its index, in their order."""
     before: dict[int, list[Op]] = {}
     for op, index in more:
@@ -625,7 +628,7 @@ def without_unwanted(ops: Iterable[Op], unwanted: set[str]) -> list[Op]:
         for _, names in sorted(op.inputs.items()):
             for name in names:
                 if SUFFIX in name and name in unwanted:
-                    like = {"X": (differentiated(name),)}
+                    like = {"X": (variable_of_gradient(name),)}
                     zeros = bare_op("fill_zeros_like", like, {"Out": (name,)}, {"op_device": ""})
                     made.append(zeros._replace(origin=op.origin))
         made.append(op)
@@ -660,7 +663,7 @@ def without_unconnected(ops: Sequence[Op], forward: Iterable[Op], known: Iterabl
         made.update(op.output_names)
     if not starts:
         return list(ops)
-    uses, gone = _Uses(ops), set[int]()
+    uses, gone = _VersionUses(ops), set[int]()
     for start in starts:
         gone |= _chain(start, uses)
     if len(gone) == len(ops):
@@ -671,7 +674,7 @@ def without_unconnected(ops: Sequence[Op], forward: Iterable[Op], known: Iterabl
 _Version = tuple[str, int]
 
 
-class _Uses:
+class _VersionUses:
     """The readers and writers of each version of a variable; every write makes a new version."""
 
     def __init__(self, ops: Sequence[Op]):
@@ -691,7 +694,7 @@ class _Uses:
             self.written.append(written)
 
 
-def _chain(start: int, uses: _Uses) -> set[int]:
+def _chain(start: int, uses: _VersionUses) -> set[int]:
     """The indices of the ops that depend only on op `start`; empty if one of them also reads something else."""
     ready = set(uses.read[start])
     result, waiting = {start}, deque([start])
@@ -790,9 +793,9 @@ def _append(
     made = Backward(draft, unwanted, earlier, own_names, placed)
     into = trained_block(draft)
     if into is None:
-        with draft.inside(draft.block.parent):
+        with draft.enter_block(draft.block.parent):
             into = draft.new_block(forward_block=around[0])
-    with draft.inside(into) as block:
+    with draft.enter_block(into) as block:
         start = len(block.ops)
         block.ops.append(_loss_gradient(draft, loss, producer))
         targets, reached = {loss}, {gradient_name(loss)} if earlier else None
@@ -805,14 +808,14 @@ def _append(
             block.ops[start:] = [op if op.role else op._replace(role=OpRole.BACKWARD) for op in whole]
         mint_again(draft, start, made)
         grads = declare_gradients(draft, into, start, made.variable_of)
-        return _paired(draft, grads, parameters)
+        return _pair_gradients(draft, grads, parameters)
 
 
 def _path(draft: Draft, number: int, targets: set[str], unwanted: set[str]) -> list[Op]:
     """The ops of a block on paths to the targets. Adds to `unwanted` the gradients of the outputs that no op of the
     paths reads.
     """
-    names = {differentiated(name) for name in unwanted}
+    names = {variable_of_gradient(name) for name in unwanted}
     path = ops_to(draft.blocks[number].ops, targets, names)
     names |= unread_outputs(path, targets, names, draft.stop_gradient)
     unwanted |= {gradient_name(name) for name in names}
@@ -855,7 +858,7 @@ def _mark_loss(draft: Draft, loss: str) -> Op:
     written = sorted({name for block in blocks for op in block.ops for name in op.output_names})
     hint = did_you_mean(loss, written, var_text)
     if not hint and written:
-        hint = f"; they write {listed(map(var_text, written))}"
+        hint = f"; they write {name_list(map(var_text, written))}"
     place = file_of(op for block in blocks for op in block.ops)
     raise DiagnosticError(
         [error("loss-unknown", f"no op of block {draft.current} writes the loss %{loss}{hint}", place)]
@@ -897,12 +900,12 @@ def _loss_gradient(draft: Draft, loss: str, producer: Op) -> Op:
         "force_cpu": False,
         "op_device": producer.attrs.get("op_device", ""),
     }
-    origin = _derived(producer.origin)
+    origin = _gradient_origin(producer.origin)
     outputs = FrozenMap({"Out": (gradient_name(loss),)})
     return Op("fill_constant", EMPTY, outputs, FrozenMap(attrs), LOSS_GRADIENT, None, False, origin)
 
 
-def _derived(origin: Origin | None) -> Origin | None:
+def _gradient_origin(origin: Origin | None) -> Origin | None:
     return Origin(*origin[:-1], "gradient") if origin else None
 
 
@@ -946,43 +949,43 @@ class Backward:
         sub_block = forward.attrs.get("sub_block")
         inner = self._sub_block(forward, int(sub_block)) if isinstance(sub_block, BlockRef) else None
         whole = with_defaults(forward)
-        made = rule(whole, Wanted(self.unwanted.setdefault(block, set()), inner))
-        device, origin = forward.attrs.get("op_device"), _derived(forward.origin)
+        made = rule(whole, WantedGradients(self.unwanted.setdefault(block, set()), inner))
+        device, origin = forward.attrs.get("op_device"), _gradient_origin(forward.origin)
         kept: list[Op] = []
         for op in made:
             attrs = op.attrs if device is None or not self.placed else FrozenMap({**op.attrs, "op_device": device})
             if not self.placed:  # attributes that an op has lost are not given to its gradient op either
                 lost = whole.attrs.keys() - forward.attrs.keys()
                 attrs = FrozenMap({name: value for name, value in attrs.items() if name not in lost})
-            kept.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
+            kept.append(self._rename_repeated_gradients(forward, op._replace(attrs=attrs, origin=origin), block))
         return tuple(kept)
 
     def _sub_block(self, forward: Op, block: int) -> GradientBlock:
         draft = self.draft
         index = draft.new_block(forward_block=block)
         parent = draft.blocks[index].parent
-        with draft.inside(index):
+        with draft.enter_block(index):
             given = map(gradient_name, forward.output_names) if self.own_names else ()
             self.append(block, _inner_path(draft, forward, block), None, into=index, given=given)
             if self.own_names:
-                draft.blocks[index].ops += _ended(draft, index, forward)
+                draft.blocks[index].ops += _zero_gradient_ops(draft, index, forward)
 
         def sees(name: str) -> bool:
             return draft.find(name, block) is not None or draft.find(name, parent) is not None
 
         return GradientBlock(index, tuple(draft.blocks[index].ops), sees)
 
-    def _apart(self, forward: Op, op: Op, block: int) -> Op:
+    def _rename_repeated_gradients(self, forward: Op, op: Op, block: int) -> Op:
         """Renames the gradients of a second backward pass that already exist from the first one, as Fluid does."""
         if not self.earlier:
             return op
         declared = self.draft.blocks[block].vars.keys() | self.draft.block.vars.keys()
         if forward.role != OpRole.BACKWARD:
-            op = op._replace(inputs=renamed(op.inputs, self.renamed))
+            op = op._replace(inputs=rename_variables(op.inputs, self.renamed))
         again = {name for name in op.output_names if SUFFIX in name and name in declared}
         mapped = {name: "grad/" * (self.earlier + 1) + name for name in again}
         self.renamed.update(mapped)
-        return op._replace(outputs=renamed(op.outputs, mapped))
+        return op._replace(outputs=rename_variables(op.outputs, mapped))
 
     def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
         """Records the variable that each of these gradients belongs to."""
@@ -1018,7 +1021,7 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
     return path + [op for op in assigns if not any(op is result for result in path)]
 
 
-def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
+def _zero_gradient_ops(draft: Draft, block: int, forward: Op) -> list[Op]:
     """Ops that set to zero the gradients of variables that a sub-block overwrites without reading them."""
     written = {name for op in draft.blocks[block].ops for name in op.output_names}
     made: list[Op] = []
@@ -1029,7 +1032,7 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
         if name in [*forward.input_names] and gradient not in written:
             like = gradient if forward.type == "while" else name  # the gradient block of a loop reads it
             zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
-            made.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
+            made.append(zeros._replace(role=OpRole.BACKWARD, origin=_gradient_origin(forward.origin)))
     return made
 
 
@@ -1039,19 +1042,19 @@ def mint_again(draft: Draft, start: int, made: Backward) -> None:
     mapped: dict[str, str] = {}
     for index in range(start, len(block.ops)):
         op = block.ops[index]
-        op = op._replace(inputs=renamed(op.inputs, mapped))
+        op = op._replace(inputs=rename_variables(op.inputs, mapped))
         outputs: dict[str, str] = {}
         for name in op.output_names:
             if SUFFIX in name and name in block.vars:
                 outputs[name] = draft.names.mint(name)
         mapped.update(outputs)
-        block.ops[index] = op._replace(outputs=renamed(op.outputs, outputs))
+        block.ops[index] = op._replace(outputs=rename_variables(op.outputs, outputs))
     for name, new in mapped.items():
         if name in made.variable_of:
             made.variable_of[new] = made.variable_of.pop(name)
 
 
-def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:
+def _pair_gradients(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:
     """Pairs of parameters and gradients. The op that completes a gradient gets the pair as role variables."""
     block = draft.block
     if parameters is None:
@@ -1093,7 +1096,7 @@ def append_gradients(
     block = draft.blocks[0]
     unwanted = unwanted_gradients(draft, floats=False)
     unwanted[0] |= {gradient_name(name) for name in no_grad}
-    names = {differentiated(name) for name in unwanted[0]}
+    names = {variable_of_gradient(name) for name in unwanted[0]}
     path = ops_from(ops_to(block.ops, set(targets), names), inputs)
     unwanted[0] |= {gradient_name(name) for name in names - set(inputs)}
     start = len(block.ops)
@@ -1105,7 +1108,7 @@ def append_gradients(
     made = Backward(draft, unwanted, earlier, own_names=False)
     made.append(0, path, set(started))
     renames = {gradient_name(target): name for target, name in zip(targets, given, strict=True) if name is not None}
-    block.ops[start:] = [op._replace(inputs=renamed(op.inputs, renames)) for op in block.ops[start:]]
+    block.ops[start:] = [op._replace(inputs=rename_variables(op.inputs, renames)) for op in block.ops[start:]]
     mint_again(draft, start, made)
     grads = declare_gradients(draft, 0, start, made.variable_of)
     return tuple(grads.get(name) for name in inputs)

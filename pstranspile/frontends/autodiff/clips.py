@@ -65,12 +65,14 @@ def set_gradient_clip(draft: Draft, clip: Clip, parameters: Sequence[str] | None
 def clip_with_optimizer(draft: Draft, pairs: Sequence[ParamGrad], clip: Clip) -> tuple[ParamGrad, ...]:
     """Clips as an optimizer's `grad_clip`. Returns the pairs with the clipped gradients."""
     with draft.scope("gradient_clip"):
-        clipped = _global_norm(draft, pairs, clip) if isinstance(clip, ClipByGlobalNorm) else _each(draft, pairs, clip)
+        clipped = (
+            _global_norm(draft, pairs, clip) if isinstance(clip, ClipByGlobalNorm) else _clip_each(draft, pairs, clip)
+        )
     _name_clipped(draft, pairs, clipped)
     return clipped
 
 
-def _wanted(clip: Clip, param: str) -> bool:
+def _needs_clip(clip: Clip, param: str) -> bool:
     return clip.need_clip is None or clip.need_clip(param)
 
 
@@ -78,17 +80,17 @@ def _with_gradients(pairs: Sequence[ParamGrad]) -> list[tuple[str, str]]:
     return [(pair.param, pair.grad) for pair in pairs if pair.grad is not None]
 
 
-def _each(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByValue | ClipByNorm) -> tuple[ParamGrad, ...]:
+def _clip_each(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByValue | ClipByNorm) -> tuple[ParamGrad, ...]:
     clipped: list[ParamGrad] = []
     for param, grad in _with_gradients(pairs):
-        if _wanted(clip, param):
+        if _needs_clip(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
-                grad = _clipped(Value(draft, grad), clip).name
+                grad = _clip_gradient(Value(draft, grad), clip).name
         clipped.append(ParamGrad(param, grad))
     return tuple(clipped)
 
 
-def _clipped(grad: Value, clip: ClipByValue | ClipByNorm) -> Value:
+def _clip_gradient(grad: Value, clip: ClipByValue | ClipByNorm) -> Value:
     if isinstance(clip, ClipByNorm):
         return basic.clip_by_norm(grad, clip.max_norm)
     return basic.clip(grad, -clip.high if clip.low is None else clip.low, clip.high)
@@ -104,7 +106,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
     with_gradients = _with_gradients(pairs)
     parts: list[Value] = []
     for param, grad in with_gradients:
-        if _wanted(clip, param):
+        if _needs_clip(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 parts.append(_square_sum(Value(draft, grad)))
     if not parts:
@@ -115,7 +117,7 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
         factor = _factor(draft, norm, clip)
     clipped: list[ParamGrad] = []
     for param, grad in with_gradients:
-        if _wanted(clip, param):
+        if _needs_clip(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 grad = basic.elementwise_mul(Value(draft, grad), factor).name
         clipped.append(ParamGrad(param, grad))
@@ -206,7 +208,7 @@ def _join(draft: Draft, groups: dict[str, _Group], clip: ClipByGlobalNorm, grad:
 
 def _apply_set(draft: Draft, groups: dict[str, _Group], clip: Clip, grad: Value) -> Value:
     if not isinstance(clip, ClipByGlobalNorm):
-        return _clipped(grad, clip)
+        return _clip_gradient(grad, clip)
     group = groups[clip.group]
     if group.factor is None:
         norm = basic.sqrt(basic.sums(group.parts))

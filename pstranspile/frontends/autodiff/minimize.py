@@ -8,9 +8,9 @@ from typing import NamedTuple
 from pstranspile.frontends.autodiff.backward import (
     ParamGrad,
     append_backward,
+    missing_gradient_findings,
     stopped_by_default,
     trained_block,
-    unreached,
 )
 from pstranspile.frontends.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.frontends.autodiff.optimizers import Optimizer, State, Update, append_regularization
@@ -47,7 +47,7 @@ def train(
     require_programs(module, (MAIN,))
     draft = draft_of_module(module)
     trained, stopped = list(parameters) if parameters is not None else None, list(no_grad)
-    raise_errors(_unknown(module, trained or (), stopped))
+    raise_errors(_unknown_name_errors(module, trained or (), stopped))
     pairs = minimize(Value(draft, loss), optimizer, trained, stopped)
     wanted = (
         trained
@@ -55,12 +55,12 @@ def train(
         else [var.name for var in draft.main().parameters() if _trainable(draft, var.name)]
     )
     missing = set(wanted) - {pair.param for pair in pairs}
-    raise_errors(unreached(draft, loss, missing))
+    raise_errors(missing_gradient_findings(draft, loss, missing))
     made = draft.module()
     return module.with_programs(made.programs)
 
 
-def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -> list[Diagnostic]:
+def _unknown_name_errors(module: Module, parameters: Iterable[str], others: Iterable[str]) -> list[Diagnostic]:
     known, place = module.main.main_block.vars, file_of(module.main.main_block.ops)
     names = {var.name for var in module.main.parameters()}
     given = (("a parameter", parameters, names), ("declared", others, known))
@@ -111,7 +111,7 @@ def minimize(
     pairs = append_backward(draft, loss.name, parameters, no_grad)
     if not pairs:
         names = {var.name for var in draft.blocks[0].vars.values() if var.parameter}
-        findings = unreached(draft, loss.name, names)
+        findings = missing_gradient_findings(draft, loss.name, names)
         raise DiagnosticError(findings or [_nothing_to_train(loss.name)])
     return apply_gradients(draft, pairs, optimizer, rate, loss.dtype).pairs
 
@@ -145,11 +145,11 @@ def apply_gradients(
 
     A learning rate that is a number becomes a variable of the loss's element type (default: f32).
     """
-    with draft.inside(trained_block(draft) or draft.current):
-        return _applied(draft, pairs, optimizer, rate, of_loss)
+    with draft.enter_block(trained_block(draft) or draft.current):
+        return _apply_gradients(draft, pairs, optimizer, rate, of_loss)
 
 
-def _applied(
+def _apply_gradients(
     draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value, of_loss: DType | None
 ) -> Applied:
     ordered = sorted(pairs, key=lambda pair: pair.param)
@@ -226,7 +226,7 @@ class _Updates:
         like = Value(self.draft, param)
         tensor = TensorType(like.dtype, (1,) if state.scalar else like.shape)
         with self.draft.scopes.on(state.device or self.devices.get(param)):
-            basic.initialised(self.draft, name, tensor, state.start)
+            basic.declare_initialised(self.draft, name, tensor, state.start)
         return name
 
     def declared_rate(self) -> Value:

@@ -80,10 +80,10 @@ def append_regularization(
     A sparse gradient becomes a dense one with a new name. Returns the pairs with the gradients to use from now on.
     """
     with draft.scope("regularization"):
-        return tuple(_regularized(draft, pair, default) for pair in pairs)
+        return tuple(_regularize_gradient(draft, pair, default) for pair in pairs)
 
 
-def _regularized(draft: Draft, pair: ParamGrad, default: Regularizer | None) -> ParamGrad:
+def _regularize_gradient(draft: Draft, pair: ParamGrad, default: Regularizer | None) -> ParamGrad:
     own = regularizer_of(draft, pair.param) or default
     if own is None or pair.grad is None:
         return pair
@@ -511,7 +511,7 @@ schedule. The classes themselves take any number, as Fluid does.
 """
 
 
-def _within(value: Any, bounds: _Bounds | None, what: str) -> Any:
+def _require_in_bounds(value: Any, bounds: _Bounds | None, what: str) -> Any:
     if bounds is not None and not bounds.holds(value):
         raise ValueError(f"{what} is {value:g}, it must be {bounds.words}")
     return value
@@ -525,7 +525,7 @@ def parse_optimizer(
     clip: Clip | None = None,
 ) -> Optimizer:
     """The optimizer called `name` with these `KEY=VALUE` settings."""
-    kind = _chosen(name, OPTIMIZERS, "optimizer")
+    kind = _entry_by_name(name, OPTIMIZERS, "optimizer")
     known = _settings_of(kind)
     arguments = _settings(settings, known, f"optimizer {name}", _elsewhere)
     if isinstance(rate, float) and not isfinite(rate):
@@ -555,7 +555,7 @@ def parse_schedule(text: str, rate: float | None, inner: Schedule | None = None)
     `rate` is the initial learning rate, `inner` the schedule after `warmup`.
     """
     name, _, settings = text.partition(":")
-    kind = _chosen(name, SCHEDULES, "schedule")
+    kind = _entry_by_name(name, SCHEDULES, "schedule")
     known = {field.name: field for field in fields(kind)}
     arguments = _settings([part for part in settings.split(",") if part], known, f"schedule {name}")
     takes_rate = "learning_rate" in known
@@ -575,7 +575,7 @@ def parse_schedule(text: str, rate: float | None, inner: Schedule | None = None)
 def parse_clip(text: str) -> Clip:
     """A clip such as `global_norm:1.0`, `norm:0.5`, `value:0.1` or `value:-0.1/0.2`."""
     name, _, value = text.partition(":")
-    kind = _chosen(name, {"global_norm": ClipByGlobalNorm, "norm": ClipByNorm, "value": ClipByValue}, "clip")
+    kind = _entry_by_name(name, {"global_norm": ClipByGlobalNorm, "norm": ClipByNorm, "value": ClipByValue}, "clip")
     if kind is ClipByValue and "/" in value:
         low, _, high = value.partition("/")
         bounds = _number(low, "clip value"), _number(high, "clip value")
@@ -591,12 +591,12 @@ def parse_clip(text: str) -> Clip:
 def parse_decay(text: str) -> Regularizer:
     """A regularizer such as `l2:0.0001`."""
     name, _, value = text.partition(":")
-    return _chosen(name, {"l1": L1, "l2": L2}, "regularizer")(
-        _within(_number(value, f"regularizer {name}"), _NOT_NEGATIVE, f"regularizer {name}")
+    return _entry_by_name(name, {"l1": L1, "l2": L2}, "regularizer")(
+        _require_in_bounds(_number(value, f"regularizer {name}"), _NOT_NEGATIVE, f"regularizer {name}")
     )
 
 
-def _chosen(name: str, known: Mapping[str, Any], what: str) -> Any:
+def _entry_by_name(name: str, known: Mapping[str, Any], what: str) -> Any:
     if name in known:
         return known[name]
     hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
@@ -629,13 +629,13 @@ def _settings(
             raise ValueError(f"{what} has no setting {key!r}{elsewhere(key)}{hint}")
         if key in result:
             raise ValueError(f"{what}: {key} is given twice")
-        result[key] = _within(
-            _converted(value, str(known[key].type), f"{what}: {key}"), _BOUNDS.get(key), f"{what}: {key}"
+        result[key] = _require_in_bounds(
+            _parse_value(value, str(known[key].type), f"{what}: {key}"), _BOUNDS.get(key), f"{what}: {key}"
         )
     return result
 
 
-def _converted(text: str, kind: str, what: str) -> Any:
+def _parse_value(text: str, kind: str, what: str) -> Any:
     if kind == "bool":
         if text not in ("true", "false"):
             raise ValueError(f"{what} is true or false, got {text!r}")

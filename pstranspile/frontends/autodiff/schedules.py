@@ -98,14 +98,14 @@ class Polynomial(Schedule):
     def _rate(self, draft: Draft) -> Value:
         step = _step(draft)
         if self.cycle:
-            passed = step / self._stretched(draft, step)
+            passed = step / self._cycled_decay_steps(draft, step)
         else:
             last = basic.fill_constant(draft, (1,), DType.FP32, self.decay_steps)
             passed = basic.elementwise_min(step, last) / self.decay_steps
         span = self.learning_rate - self.end_learning_rate
         return span * (1 - passed) ** self.power + self.end_learning_rate
 
-    def _stretched(self, draft: Draft, step: Value) -> Value:
+    def _cycled_decay_steps(self, draft: Draft, step: Value) -> Value:
         periods = basic.ceil(step / self.decay_steps)
         zero = basic.fill_constant(draft, (1,), DType.FP32, 0.0)
         one = basic.fill_constant(draft, (1,), DType.FP32, 1.0)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec
 
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.ir.diagnostics import did_you_mean, listed
+from pstranspile.ir.diagnostics import did_you_mean, name_list
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops import schema_of
-from pstranspile.ops.schema import OpSchema, registered
+from pstranspile.ops.schema import OpSchema, op_schemas
 from pstranspile.ops.shapes import rule_of
 
 P = ParamSpec("P")
@@ -72,13 +72,13 @@ def layer_of(form: Callable[Concatenate[str, P], Value], op_type: str, doc: str)
     of its own.
     """
 
-    def made(*args: P.args, **options: P.kwargs) -> Value:
+    def layer_for_type(*args: P.args, **options: P.kwargs) -> Value:
         return form(op_type, *args, **options)
 
     signature = inspect.signature(form)
-    made.__name__, made.__doc__ = op_type, doc
-    vars(made)["__signature__"] = signature.replace(parameters=[*signature.parameters.values()][1:])
-    return made
+    layer_for_type.__name__, layer_for_type.__doc__ = op_type, doc
+    vars(layer_for_type)["__signature__"] = signature.replace(parameters=[*signature.parameters.values()][1:])
+    return layer_for_type
 
 
 def bare(op_type: str, x: Value, *, name: str | None = None) -> Value:
@@ -144,7 +144,7 @@ def _no_activation(schema: OpSchema) -> str:
     outputs = [name for name, slot in schema.outputs.items() if name != "Out" and not slot.dispensable]
     attrs = [name for name, spec in schema.attrs.items() if spec.default is None and not spec.optional]
     found = (("input", inputs), ("output", outputs), ("attribute", attrs))
-    parts = [f"the {kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in found if names]
+    parts = [f"the {kind}{'s' if len(names) > 1 else ''} {name_list(names)}" for kind, names in found if names]
     return f"it needs {' and '.join(parts)} too" if parts else ""
 
 
@@ -158,7 +158,7 @@ def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False)
         raise TypeError(f"an activation is a text, such as 'relu', not {act!r}")
     schema = schema_of(act)
     if schema is None:
-        functions = [name for name, op in registered().items() if [*op.inputs] == ["X"] and [*op.outputs] == ["Out"]]
+        functions = [name for name, op in op_schemas().items() if [*op.inputs] == ["X"] and [*op.outputs] == ["Out"]]
         raise ValueError(f"there is no activation {act!r}{did_you_mean(act, functions)}")
     if reason := _no_activation(schema):
         raise ValueError(f"the op {act} is no activation: {reason}")
@@ -179,7 +179,7 @@ def _follows(x: Value, act: str, attrs: Mapping[str, object]) -> bool:
         return False
     if not x.shape or rule_of(act) is None:
         return True
-    (out,) = x.draft.inferred(x.draft.make(act, {"X": x}, {"Out": x.name}, attrs)).get("Out") or (None,)
+    (out,) = x.draft.infer_output_types(x.draft.make(act, {"X": x}, {"Out": x.name}, attrs)).get("Out") or (None,)
     return out is not None and bool(out.shape) and out.shape.count(-1) <= x.shape.count(-1)
 
 
@@ -264,12 +264,12 @@ def global_var(
 ) -> Value:
     """A persistable variable that the startup program fills with `value`; an existing one of that name is reused."""
     if name not in draft.blocks[0].vars:
-        initialised(draft, name, TensorType(dtype, tuple(shape)), value, force_cpu=force_cpu)
+        declare_initialised(draft, name, TensorType(dtype, tuple(shape)), value, force_cpu=force_cpu)
     draft.stop_gradient.add(name)
     return Value(draft, name)
 
 
-def initialised(draft: Draft, name: str, tensor: TensorType, value: float, *, force_cpu: bool = False) -> None:
+def declare_initialised(draft: Draft, name: str, tensor: TensorType, value: float, *, force_cpu: bool = False) -> None:
     """Declares a persistable variable in both programs and fills it with `value` in the startup program."""
     var = Var(name, tensor=tensor, persistable=True)
     draft.declare(var, 0)
@@ -284,6 +284,6 @@ def step_counter(draft: Draft, name: str, begin: int = 1, step: int = 1) -> Valu
     counter = global_var(draft, name, (1,), DType.INT64, begin - 1, force_cpu=True)
     if not known:
         draft.names.mint("global_step_counter")
-        with draft.inside(0):
+        with draft.enter_block(0):
             draft.op("increment", {"X": counter}, {"Out": counter}, {"step": step}, front=True)
     return counter

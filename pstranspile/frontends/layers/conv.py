@@ -36,7 +36,7 @@ def pad2d(
     attrs["paddings"] = () if isinstance(paddings, Value) else paddings
     out = layer("pad2d", inputs, x.dtype, attrs)
     return (
-        out.declared(x.shape) if isinstance(paddings, Value) else out
+        out.redeclare_dims(x.shape) if isinstance(paddings, Value) else out
     )  # as in Fluid, if the dims are known only at run time
 
 
@@ -248,16 +248,16 @@ def _check(layer: str, data_format: str, use_cudnn: object, count: int) -> bool:
 def _for_rank(layer: Callable[Concatenate[int, _P], Value], spatial: int, name: str, doc: str) -> Callable[_P, Value]:
     """The layer for images (`spatial` 2) or volumes (3), under a name of its own."""
 
-    def made(*args: _P.args, **options: _P.kwargs) -> Value:
+    def layer_for_rank(*args: _P.args, **options: _P.kwargs) -> Value:
         options.setdefault("data_format", _FORMATS[spatial][0])
         return layer(spatial, *args, **options)
 
-    made.__name__, made.__doc__ = name, doc
+    layer_for_rank.__name__, layer_for_rank.__doc__ = name, doc
     _, *parameters = signature(layer).parameters.values()
     formats = {"data_format": _FORMATS[spatial][0]}
     own = [part.replace(default=formats.get(part.name, part.default)) for part in parameters]
-    made.__signature__ = Signature(own)  # type: ignore[attr-defined]
-    return made
+    layer_for_rank.__signature__ = Signature(own)  # type: ignore[attr-defined]
+    return layer_for_rank
 
 
 def _convolution(

@@ -20,7 +20,7 @@ from pstranspile.ir.attributes import (
     Long,
     float32,
     kind_of,
-    narrowed,
+    round_to_float32,
 )
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, Block, FrozenMap, Module, Op, Origin, Program, TensorType, Var
@@ -83,7 +83,7 @@ class Scopes:
         self.device: str | None = None
 
     @contextmanager
-    def inside(self, name: str) -> Generator[None]:
+    def enter_scope(self, name: str) -> Generator[None]:
         """Enters a scope for the context; ops created in it have `/name/` as `op_namescope`."""
         before, key = self.path, self.path + name
         count = self._children.get(key, 0)
@@ -151,7 +151,7 @@ def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue
     schema = schema_of(op_type)
     if schema is None:
         raise KeyError(f"op type {op_type} is not declared")
-    return {name: _typed(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
+    return {name: _attr_value(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
 
 
 class Refused(Exception):
@@ -210,10 +210,10 @@ def _require_kind(op_type: str, name: str, value: Any, kind: AttrKind) -> None:
         else:
             suits = not isinstance(item, str | bytes)
         if not suits:
-            raise TypeError(f"{op_type}: the attribute {name} is {_WORDS[kind]}, not {_shown(item)}")  # pyright: ignore[reportUnknownArgumentType]
+            raise TypeError(f"{op_type}: the attribute {name} is {_WORDS[kind]}, not {_describe_value(item)}")  # pyright: ignore[reportUnknownArgumentType]
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     return f"the text {value!r}" if isinstance(value, str) else repr(value)
 
 
@@ -252,7 +252,7 @@ def whole_dim(dim: Any, *, truncated: bool = False) -> int:
     """
     number = _whole(dim, truncated=truncated)
     if number is None:
-        raise TypeError(f"a dim is a whole number, not {_shown(dim)}")
+        raise TypeError(f"a dim is a whole number, not {_describe_value(dim)}")
     return number
 
 
@@ -263,11 +263,13 @@ def whole_dims(tensor: TensorType, name: str) -> TensorType:
     numbers = [_whole(dim) for dim in tensor.shape]
     for dim, number in zip(tensor.shape, numbers, strict=True):
         if number is None:
-            raise TypeError(f"%{name} would be of dims {[*tensor.shape]}: each is a whole number, not {_shown(dim)}")
+            raise TypeError(
+                f"%{name} would be of dims {[*tensor.shape]}: each is a whole number, not {_describe_value(dim)}"
+            )
     return tensor._replace(shape=tuple(number for number in numbers if number is not None))
 
 
-def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
+def _attr_value(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
     if isinstance(value, DType):
         return value.value
     if spec is None:
@@ -281,7 +283,7 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
     if spec.kind in _INTEGER_KINDS:
         value = _of_integers(value, truncated=spec.kind in _LONG_KINDS)
     if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
-        return narrowed(value if isinstance(value, float) else float(value))
+        return round_to_float32(value if isinstance(value, float) else float(value))
     if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
         return PYTHON_TYPES[spec.kind](float32(float(item)) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     python = PYTHON_TYPES[spec.kind]
@@ -291,12 +293,12 @@ def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> Att
     if scalar and spec.kind in (AttrKind.INTS, AttrKind.LONGS) and isinstance(value, int):
         return Ints((value,)) if spec.kind is AttrKind.INTS else python((value,))
     if (scalar and spec.kind in _SEVERAL) or (isinstance(value, list | tuple) and spec.kind in _SINGLE):
-        raise TypeError(f"{op_type}: the attribute {name} is {_WORDS[spec.kind]}, not {_shown(value)}")  # pyright: ignore[reportUnknownArgumentType]
+        raise TypeError(f"{op_type}: the attribute {name} is {_WORDS[spec.kind]}, not {_describe_value(value)}")  # pyright: ignore[reportUnknownArgumentType]
     _require_range(op_type, name, value, spec.kind)  # pyright: ignore[reportUnknownArgumentType]
     return python(value)
 
 
-def inferred(value: object) -> AttrValue:
+def infer_attr(value: object) -> AttrValue:
     """A plain Python value as an attribute that no schema declares; booleans become integers, as in Fluid. Raises
     TypeError for values that no attribute can hold.
     """
@@ -305,9 +307,9 @@ def inferred(value: object) -> AttrValue:
     if isinstance(value, int):
         return int(value) if -(2**31) <= value < 2**31 else Long(value)
     if isinstance(value, float):
-        return narrowed(value)
+        return round_to_float32(value)
     if isinstance(value, Sequence):
-        items: list[AttrValue] = [inferred(item) for item in value]  # pyright: ignore
+        items: list[AttrValue] = [infer_attr(item) for item in value]  # pyright: ignore
         kind = kind_of(items[0]) if items else AttrKind.INT
         if kind is AttrKind.INT and any(isinstance(item, Long) for item in items):
             kind = AttrKind.LONG
@@ -411,7 +413,7 @@ class Draft:
     @contextmanager
     def scope(self, name: str) -> Generator[None]:
         """Ops created in the context carry the name scope `name`."""
-        with self.scopes.inside(name):
+        with self.scopes.enter_scope(name):
             yield
 
     @contextmanager
@@ -425,8 +427,8 @@ class Draft:
             self.role, self.role_vars = before
 
     @contextmanager
-    def inside(self, block: int) -> Generator[BlockDraft]:
-        """Ops created in the context are appended to the block of this index."""
+    def enter_block(self, block: int) -> Generator[BlockDraft]:
+        """Appends ops created in the context to the block of this index."""
         before, self.current = self.current, block
         try:
             yield self.blocks[block]
@@ -528,7 +530,7 @@ class Draft:
         these.
         """
         _, followed = typed_slots(op.type)
-        for slot, types in self.inferred(op).items():
+        for slot, types in self.infer_output_types(op).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
                 at = self._home(name)
                 declared = self.blocks[at].vars.get(name)
@@ -539,11 +541,11 @@ class Draft:
                 elif inferred.shape:
                     self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)), at)
 
-    def inferred(self, op: Op) -> Types:
+    def infer_output_types(self, op: Op) -> Types:
         """The types of an op's outputs by its shape rule. Raises ShapeError when inputs don't fit."""
-        return infer_types(op, self.seen)
+        return infer_types(op, self.type_for_shape_rules)
 
-    def seen(self, name: str) -> TensorType | None:
+    def type_for_shape_rules(self, name: str) -> TensorType | None:
         """The type of a variable as the shape rules of ops see it."""
         return self.type_of(name)
 
@@ -633,7 +635,7 @@ class Value:
         """The nesting depth of the sequences; 0 for plain tensors."""
         return self.tensor.lod_level
 
-    def declared(self, shape: Sequence[int]) -> Value:
+    def redeclare_dims(self, shape: Sequence[int]) -> Value:
         """The same variable, redeclared with these dims for the ops after it, where Fluid's dims differ from the
         inferred ones.
         """
@@ -646,27 +648,27 @@ class Value:
         return self
 
     def __neg__(self) -> Value:
-        return _scaled(self, -1.0, 0.0)
+        return _append_scale(self, -1.0, 0.0)
 
     def __add__(self, other: Value | Number) -> Value:
-        return _scaled(self, 1.0, float(other)) if _number(other) else _binary("elementwise_add", self, other)
+        return _append_scale(self, 1.0, float(other)) if _number(other) else _binary("elementwise_add", self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Value | Number) -> Value:
-        return _scaled(self, 1.0, -float(other)) if _number(other) else _binary("elementwise_sub", self, other)
+        return _append_scale(self, 1.0, -float(other)) if _number(other) else _binary("elementwise_sub", self, other)
 
     def __rsub__(self, other: Value | Number) -> Value:
-        return _scaled(self, -1.0, float(other)) if _number(other) else _binary("elementwise_sub", other, self)
+        return _append_scale(self, -1.0, float(other)) if _number(other) else _binary("elementwise_sub", other, self)
 
     def __mul__(self, other: Value | Number) -> Value:
-        return _scaled(self, float(other), 0.0) if _number(other) else _binary("elementwise_mul", self, other)
+        return _append_scale(self, float(other), 0.0) if _number(other) else _binary("elementwise_mul", self, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Value | Number) -> Value:
         if _number(other) and self.dtype not in _INTEGERS:
-            return _scaled(self, 1.0 / other, 0.0)
+            return _append_scale(self, 1.0 / other, 0.0)
         return _binary("elementwise_div", self, other)
 
     __pow__ = _operator("elementwise_pow")
@@ -688,13 +690,13 @@ def _number(value: object) -> TypeGuard[Number]:
     return isinstance(value, int | float)
 
 
-def _scaled(x: Value, factor: float, bias: float) -> Value:
+def _append_scale(x: Value, factor: float, bias: float) -> Value:
     out = x.draft.fresh("tmp", x.dtype)
     x.draft.op("scale", {"X": x}, {"Out": out}, {"scale": factor, "bias": bias})
     return out
 
 
-def _filled(like: Value, number: Number, *, left: bool) -> Value:
+def _constant_like(like: Value, number: Number, *, left: bool) -> Value:
     """A number as a variable: with one element, or, as the left operand, with the dims of `like`."""
     draft = like.draft
     out = draft.fresh("tmp", like.dtype, stop_gradient=True)
@@ -712,8 +714,8 @@ def _filled(like: Value, number: Number, *, left: bool) -> Value:
 def _binary(op_type: str, x: Value | Number, y: Value | Number, dtype: DType | None = None) -> Value:
     known = x if isinstance(x, Value) else y
     assert isinstance(known, Value)
-    left = x if isinstance(x, Value) else _filled(known, x, left=True)
-    right = y if isinstance(y, Value) else _filled(known, y, left=False)
+    left = x if isinstance(x, Value) else _constant_like(known, x, left=True)
+    right = y if isinstance(y, Value) else _constant_like(known, y, left=False)
     if left.dtype is not right.dtype:
         cast = known.draft.fresh("tmp", left.dtype)
         known.draft.op("cast", {"X": right}, {"Out": cast}, {"in_dtype": right.dtype, "out_dtype": left.dtype})
@@ -755,8 +757,8 @@ class BlockDraft:
             and len(self.vars) == len(block.vars)
             and self.parent == block.parent
             and self.forward_block == block.forward_block
-            and _same(self.all_ops() if self.front else self.ops, block.ops)
-            and _same(self.vars.values(), block.vars.values())
+            and _same_objects(self.all_ops() if self.front else self.ops, block.ops)
+            and _same_objects(self.vars.values(), block.vars.values())
         )
 
 
@@ -776,7 +778,7 @@ def train_in(blocks: Sequence[BlockDraft], number: int) -> None:
         source.vars.clear()
 
 
-def _same(objects: Iterable[object], others: Iterable[object]) -> bool:
+def _same_objects(objects: Iterable[object], others: Iterable[object]) -> bool:
     return all(map(is_, objects, others))
 
 

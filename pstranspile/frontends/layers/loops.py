@@ -46,7 +46,7 @@ def when(*conditions: Value, scalar: bool = True) -> Generator[None]:
     draft = conditions[0].draft
     draft.names.mint("conditional_block")
     index = draft.new_block()
-    with draft.inside(index) as inner:
+    with draft.enter_block(index) as inner:
         yield
     read, written = _through(draft, inner)
     scope = draft.fresh("_generated_var")
@@ -142,7 +142,7 @@ def while_(condition: Value, *, is_test: bool = False) -> Generator[None]:
     draft = condition.draft
     draft.names.mint("while")
     index = draft.new_block()
-    with draft.inside(index) as inner:
+    with draft.enter_block(index) as inner:
         yield
     train_in(draft.blocks, index)
     written = {condition.name: None}
@@ -195,14 +195,14 @@ class StaticRNN:
         draft = self._draft
         self._outside = draft.current
         index = draft.new_block()
-        with draft.inside(index) as inner:
+        with draft.enter_block(index) as inner:
             yield
             train_in(draft.blocks, index)
             parameters = self._parameters(inner)
             scopes_at = self._outside
-            with draft.inside(scopes_at):
+            with draft.enter_block(scopes_at):
                 scopes = _step_scopes(draft)
-            before, after = self._carried()
+            before, after = self._memory_names()
         inputs = {
             "inputs": self._inputs,
             "initial_states": [memory.start for memory in self._memories.values()],
@@ -239,7 +239,7 @@ class StaticRNN:
 
     def step_output(self, value: Value) -> None:
         """Makes this step's value part of the output."""
-        out = self._helped(value)
+        out = self._append_memory_helper(value)
         tensor = TensorType(value.dtype, (self._length if self._length is not None else -1, *value.shape))
         self._draft.declare(Var(out.name, tensor=tensor), self._outside)
         self._outputs.append(out.name)
@@ -254,19 +254,19 @@ class StaticRNN:
             raise ValueError(f"{self.name} has no step_output")
         return [Value(self._draft, name) for name in self._outputs]
 
-    def _helped(self, value: Value) -> Value:
+    def _append_memory_helper(self, value: Value) -> Value:
         out = self._draft.temporary(self.name, value.dtype)
         self._draft.op("rnn_memory_helper", {"X": value}, {"Out": out}, {"dtype": value.dtype})
         return out
 
-    def _carried(self) -> tuple[list[str], list[str]]:
+    def _memory_names(self) -> tuple[list[str], list[str]]:
         before: list[str] = []
         after: list[str] = []
         for memory in self._memories.values():
             if memory.after is None:
                 raise ValueError(f"the memory that starts with %{memory.start.name} is never updated")
             before.append(memory.before.name)
-            after.append(self._helped(memory.after).name)
+            after.append(self._append_memory_helper(memory.after).name)
         return before, after
 
     def _parameters(self, inner: BlockDraft) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pstranspile.frontends.layers.basic import initialised, layer, layer_outputs, reduce_mean
+from pstranspile.frontends.layers.basic import declare_initialised, layer, layer_outputs, reduce_mean
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.nn import GENERATED, name_layer
 from pstranspile.frontends.layers.parameters import Array, Attr, Element, ParamAttr, attr_of, create_parameter
@@ -53,14 +53,14 @@ def auc(x: Value, label: Value, *, curve: str = "ROC", num_thresholds: int = 2**
     for shape in (sliding, sliding, whole, whole):
         counts.append(draft.names.mint("_generated_var"))
         draft.stop_gradient.add(counts[-1])
-        initialised(draft, counts[-1], TensorType(DType.INT64, shape), 0.0)
+        declare_initialised(draft, counts[-1], TensorType(DType.INT64, shape), 0.0)
     for out, positive, negative, steps in ((batch, *counts[:2], slide_steps), (total, *counts[2:], 0)):
         inputs = {"Predict": x, "Label": label, "StatPos": positive, "StatNeg": negative}
         outputs = {"AUC": out, "StatPosOut": positive, "StatNegOut": negative}
         attrs = {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps}
         draft.op("auc", inputs, outputs, attrs)
         for name in () if steps else (positive, negative):
-            Value(draft, name).declared(whole)  # as the op leaves it
+            Value(draft, name).redeclare_dims(whole)  # as the op leaves it
     return Auc(total, batch)
 
 
@@ -302,7 +302,7 @@ def sampled_softmax_with_cross_entropy(
     sampled = draft.temporary(minted, logits.dtype)
     labels = draft.temporary(minted, DType.INT64)
     soft_labels, logits_dim = (draft.temporary(minted, logits.dtype) for _ in range(2))
-    labels_dim = draft.temporary(minted, DType.BOOL).declared([*label.shape, 0])  # as in Fluid, without dtype
+    labels_dim = draft.temporary(minted, DType.BOOL).redeclare_dims([*label.shape, 0])  # as in Fluid, without dtype
     inputs = {"Logits": logits, "Labels": label}
     if customized_samples and customized_probabilities:
         inputs |= {"CustomizedSamples": customized_samples, "CustomizedProbabilities": customized_probabilities}

@@ -394,7 +394,7 @@ def batch_norm(
     settings["use_global_stats"] = use_global_stats
     averaged = do_model_average_for_mean_and_var
     means = (moving_mean_name, moving_variance_name)
-    out = _normalised("batch_norm", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
+    out = _append_batch_norm("batch_norm", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
     return activation(minted, out, act)
 
 
@@ -430,10 +430,10 @@ def inplace_abn(
         settings["activation"] = act
     averaged = do_model_average_for_mean_and_var
     means = (moving_mean_name, moving_variance_name)
-    return _normalised("inplace_abn", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
+    return _append_batch_norm("inplace_abn", minted, x, (param_attr, bias_attr), means, averaged, momentum, settings)
 
 
-def _normalised(
+def _append_batch_norm(
     op_type: str,
     minted: str,
     x: Value,

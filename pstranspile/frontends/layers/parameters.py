@@ -291,8 +291,8 @@ def start_length(draft: Draft, layer: str, length: Value, direction: Value, dim:
     norm.op("reshape", length.name, length.name, shape, shape=list(shape))
 
 
-def normalised(draft: Draft, layer: str, length: Value, direction: Value, dim: int | None) -> Value:
-    """length * direction / the norm of the direction, along `dim` (None: as a whole)."""
+def normalised_weight(draft: Draft, layer: str, length: Value, direction: Value, dim: int | None) -> Value:
+    """The weight: length * direction / the norm of the direction, along `dim` (None: as a whole)."""
     norm = _Norm(draft, layer, direction, startup=False).except_dim(direction.name, direction.shape, dim)
     scale = _layer(draft, "elementwise_div", length, Value(draft, norm), axis=-1)
     if dim is not None:
@@ -385,25 +385,27 @@ def create_parameter(
     tensor = whole_dims(TensorType(element_type(dtype), tuple(shape)), name)
     start = attr.initializer or _STARTS.get(is_bias) or default or (Constant() if is_bias else Xavier())
     if isinstance(attr, WeightNorm):
-        return _normalised(draft, layer, replace(attr, name=name, initializer=start), tensor)
-    return _declared(draft, attr, name, tensor, start)
+        return _create_normalised_weight(draft, layer, replace(attr, name=name, initializer=start), tensor)
+    return _declare_parameter(draft, attr, name, tensor, start)
 
 
-def _normalised(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) -> Value:
+def _create_normalised_weight(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) -> Value:
     """The weight computed from its direction and length. For a shared parameter it is computed again
     from the same two.
     """
     dim = None if attr.dim is None else attr.dim % len(tensor.shape)
     lengths = tensor._replace(shape=length_dims(tensor.shape, dim))
     first = f"{attr.name}_g" not in draft.startup.vars
-    length = _declared(draft, attr, f"{attr.name}_g", lengths, None)
-    direction = _declared(draft, attr, f"{attr.name}_v", tensor, attr.initializer)
+    length = _declare_parameter(draft, attr, f"{attr.name}_g", lengths, None)
+    direction = _declare_parameter(draft, attr, f"{attr.name}_v", tensor, attr.initializer)
     if first:
         start_length(draft, layer, length, direction, dim)
-    return normalised(draft, layer, length, direction, dim)
+    return normalised_weight(draft, layer, length, direction, dim)
 
 
-def _declared(draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, start: Initializer | None) -> Value:
+def _declare_parameter(
+    draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, start: Initializer | None
+) -> Value:
     """The parameter in both programs, or an existing one. Raises ValueError if that has other dims."""
     known = draft.blocks[0].vars.get(name)
     if known is not None and known.tensor != tensor:

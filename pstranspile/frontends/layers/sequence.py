@@ -33,8 +33,8 @@ def filter_by_instag(
     outputs = {"Out": instances.dtype, "LossWeight": DType.FP64, "IndexMap": tags.dtype}
     attrs = {"is_lod": is_lod, "out_val_if_empty": out_val_if_empty}
     out, weight, places = layer_outputs("filter_by_instag", inputs, outputs, attrs)
-    weight.declared([-1, 1])
-    places.declared([-1, 2])  # one column too few, as in Fluid
+    weight.redeclare_dims([-1, 1])
+    places.redeclare_dims([-1, 2])  # one column too few, as in Fluid
     return Tagged(out, weight)
 
 
@@ -113,7 +113,7 @@ def edit_distance(
         inputs |= {"HypsLength": input_length, "RefsLength": label_length}
     outputs = {"Out": DType.INT64, "SequenceNum": DType.INT64}
     distance, number = layer_outputs("edit_distance", inputs, outputs, {"normalized": normalized}, name=name)
-    return distance.declared(label.shape), number  # the op gives one row for each sequence
+    return distance.redeclare_dims(label.shape), number  # the op gives one row for each sequence
 
 
 def sequence_pool(x: Value, pool_type: str, *, is_test: bool = False, pad_value: float = 0.0) -> Value:
@@ -192,7 +192,7 @@ def sequence_pad(x: Value, pad_value: Value, *, maxlen: int = -1) -> tuple[Value
     inputs, outputs = {"X": x, "PadValue": pad_value.stopped()}, {"Out": x.dtype, "Length": DType.INT64}
     out, length = layer_outputs("sequence_pad", inputs, outputs, {"padded_length": maxlen})
     if maxlen < 0:
-        out.declared([-1, 1, *x.shape[1:]])  # Fluid declares 1 row for a number that is known at run time
+        out.redeclare_dims([-1, 1, *x.shape[1:]])  # Fluid declares 1 row for a number that is known at run time
     return out, length.stopped()
 
 

@@ -29,7 +29,7 @@ class Mixed(NamedTuple):
     elements: list[Value]
     """A value for each number, if any of them is known at run time only."""
 
-    def unknown(self, count: int) -> list[bool]:
+    def unknown_flags(self, count: int) -> list[bool]:
         """For each of `count` numbers, whether it is known only at run time."""
         return [True] * count if self.known is None else [bool(self.elements) and number == -1 for number in self.known]
 
@@ -40,7 +40,7 @@ class Mixed(NamedTuple):
         return {elements: self.elements} if self.elements else {}
 
 
-def mixed(
+def mixed_numbers(
     numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = False, truncated: bool = False
 ) -> Mixed:
     """The numbers in the form that an op takes. Values are marked to get no gradient. `constant` converts a number to a
@@ -101,7 +101,7 @@ def scatter_nd_add(x: Value, index: Value, updates: Value) -> Value:
 def expand(x: Value, times: Numbers) -> Value:
     """x repeated along each dim. `times` may be values that are known at run time."""
     minted = x.draft.names.mint("expand")
-    often = mixed(times, constants_of(x.draft, minted))
+    often = mixed_numbers(times, constants_of(x.draft, minted))
     attrs: dict[str, object] = {} if often.known is None else {"expand_times": often.known}
     inputs = {"X": x, **often.inputs("ExpandTimes", "expand_times_tensor")}
     return layer("expand", inputs, x.dtype, attrs, name=minted)
@@ -112,7 +112,7 @@ def expand_as(x: Value, target: Value) -> Value:
 
     Fluid 1.8.5 declares the result with dims of 0, so layers with parameters can't follow it directly.
     """
-    return layer("expand_as", {"X": x, "target_tensor": target}, x.dtype).declared([0] * len(x.shape))
+    return layer("expand_as", {"X": x, "target_tensor": target}, x.dtype).redeclare_dims([0] * len(x.shape))
 
 
 def one_hot_v2(ids: Value, depth: int, *, allow_out_of_range: bool = False) -> Value:
@@ -241,7 +241,7 @@ def reshape(
     `actual_shape` is a variable whose numbers replace a `shape` of numbers at run time.
     """
     minted = name_layer(x.draft, "reshape2", name)
-    dims = mixed(shape, constants_of(x.draft, minted))
+    dims = mixed_numbers(shape, constants_of(x.draft, minted))
     attrs: dict[str, object] = {} if dims.known is None else {"shape": dims.known}
     given = dims.inputs("Shape", "ShapeTensor")
     in_runs = {"Shape": actual_shape.stopped()} if actual_shape is not None and not given else {}
@@ -250,7 +250,7 @@ def reshape(
         op = x.draft.block.ops[-1]
         stated = op._replace(inputs=FrozenMap({slot: names for slot, names in op.inputs.items() if slot != "Shape"}))
         (type_,) = infer_types(stated, x.draft.type_of)["Out"]
-        made = made.declared(type_.shape if type_ is not None else ())
+        made = made.redeclare_dims(type_.shape if type_ is not None else ())
     return activation(minted, made, act)
 
 
@@ -262,7 +262,7 @@ def transpose(x: Value, order: Sequence[int], *, name: str | None = None) -> Val
 def squeeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
     """x without these dims of size 1; without any axes, without all dims that are known to be 1."""
     made = _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)
-    return made if axes else made.declared([dim for dim in x.shape if dim != 1])
+    return made if axes else made.redeclare_dims([dim for dim in x.shape if dim != 1])
 
 
 def unsqueeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
@@ -280,13 +280,13 @@ def slice_(x: Value, axes: Sequence[int], starts: Numbers, ends: Numbers) -> Val
     draft, count = x.draft, len(axes)
     minted = name_layer(draft, "slice", None)
     constant = constants_of(draft, minted)
-    first, last = mixed(starts, constant), mixed(ends, constant)
+    first, last = mixed_numbers(starts, constant), mixed_numbers(ends, constant)
     inputs = {
         "Input": x,
         **first.inputs("StartsTensor", "StartsTensorList"),
         **last.inputs("EndsTensor", "EndsTensorList"),
     }
-    unknown = zip(first.unknown(count), last.unknown(count), strict=True)
+    unknown = zip(first.unknown_flags(count), last.unknown_flags(count), strict=True)
     attrs: dict[str, object] = {"axes": axes, "infer_flags": [-1 if any(pair) else 1 for pair in unknown]}
     attrs |= {key: part.known for key, part in (("starts", first), ("ends", last)) if part.known is not None}
     return layer("slice", inputs, x.dtype, attrs, name=minted)
@@ -346,7 +346,7 @@ def uniform_random(
     draft: Draft, shape: Numbers, *, dtype: Element = "f32", low: float = -1.0, high: float = 1.0, seed: int = 0
 ) -> Value:
     """A tensor of dims `shape`, uniform in [low, high). A seed of 0 means the program's seed."""
-    return _drawn(draft, "uniform_random", shape, {"min": low, "max": high, "seed": seed}, dtype)
+    return _random_tensor(draft, "uniform_random", shape, {"min": low, "max": high, "seed": seed}, dtype)
 
 
 def gaussian_random(
@@ -360,14 +360,14 @@ def gaussian_random(
 ) -> Value:
     """A tensor of dims `shape`, normal with this mean and standard deviation. A seed of 0 means the program's seed."""
     attrs = {"mean": mean, "std": std, "seed": seed, "dtype": element_type(dtype)}
-    return _drawn(draft, "gaussian_random", shape, attrs, dtype)
+    return _random_tensor(draft, "gaussian_random", shape, attrs, dtype)
 
 
-def _drawn(draft: Draft, op_type: str, shape: Numbers, attrs: Mapping[str, object], dtype: Element) -> Value:
+def _random_tensor(draft: Draft, op_type: str, shape: Numbers, attrs: Mapping[str, object], dtype: Element) -> Value:
     minted = draft.names.mint(op_type)
     of_layer = op_type == "uniform_random"  # as in Fluid
     constant = constants_of(draft, minted, DType.INT64) if of_layer else constants_of(draft)
-    dims = mixed(shape, constant, narrow=not of_layer, truncated=True)
+    dims = mixed_numbers(shape, constant, narrow=not of_layer, truncated=True)
     known = {} if dims.known is None else {"shape": dims.known}
     out = draft.temporary(minted, element_type(dtype))
     draft.op(op_type, dims.inputs("ShapeTensor", "ShapeTensorList"), {"Out": out}, {**known, **attrs})

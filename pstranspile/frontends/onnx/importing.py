@@ -13,14 +13,14 @@ import numpy as np
 
 from pstranspile.frontends.layers.draft import OutOfRange, Refused
 from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, library
-from pstranspile.frontends.onnx.models import opened, symbols_of, values_of, version_of, weights_of
+from pstranspile.frontends.onnx.models import open_model, symbols_of, values_of, version_of, weights_of
 from pstranspile.frontends.onnx.reading import (
     NUMBER_BYTES,
     READERS,
+    GraphReading,
     Reader,
-    Reading,
     attribute,
-    combined,
+    combine_arrays,
     equal,
     has_codes,
 )
@@ -227,14 +227,14 @@ _PASSING = {
 """Types of nodes that copy numbers of these inputs unchanged, so that these may contain codes."""
 
 
-def fold(node: Any, reading: Reading) -> bool:
+def fold(node: Any, reading: GraphReading) -> bool:
     """Computes a node if its inputs are known, and returns whether its results are known. Raises Refused for nodes that
     can't be computed.
     """
     if node.op_type in ("Shape", "Size"):
         return _measure(node, reading)
     names: list[str] = [name for name in node.input if name]
-    given = [reading.resolved(name) for name in names]
+    given = [reading.resolve_alias(name) for name in names]
     if any(name not in reading.known for name in given):
         return False
     arrays = {name: reading.known[held] for name, held in zip(names, given, strict=True)}
@@ -247,14 +247,14 @@ def fold(node: Any, reading: Reading) -> bool:
     if cost is None or not reading.budget.affords(*cost):
         reading.postpone(node)
         return False
-    for name, result in zip(node.output, computed(node, arrays), strict=False):
+    for name, result in zip(node.output, compute_node(node, arrays), strict=False):
         if not isinstance(result, np.ndarray | np.generic):
             raise Refused("it makes no tensor")
         reading.learn(name, np.asarray(result), names)
     return True
 
 
-def computed(node: Any, arrays: Mapping[str, Array]) -> Sequence[Any]:
+def compute_node(node: Any, arrays: Mapping[str, Array]) -> Sequence[Any]:
     """The results of a node for these inputs, as ONNX's reference implementation computes them. Raises Refused if it
     fails.
     """
@@ -275,27 +275,29 @@ def _passes(node: Any, arrays: Mapping[str, Array]) -> bool:
     return not any(has_codes(arrays[name]) for at, name in enumerate(node.input) if name and at not in places)
 
 
-def _with_codes(node: Any, arrays: list[Array], reading: Reading) -> Array | None:
+def _with_codes(node: Any, arrays: list[Array], reading: GraphReading) -> Array | None:
     """The result of a node on whole numbers, some of which are codes; None if it must be computed at run time."""
     if len(arrays) == 2 and all(array.dtype.kind == "i" for array in arrays):
         left, right = arrays
         _take_numbers(np.broadcast_shapes(left.shape, right.shape), reading)
-        return equal(left, right) if node.op_type == "Equal" else combined(node.op_type, left, right, reading.sizes)
+        return (
+            equal(left, right) if node.op_type == "Equal" else combine_arrays(node.op_type, left, right, reading.sizes)
+        )
     if node.op_type in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin") and arrays[0].ndim == 1:
         pair = {"ReduceProd": "Mul", "ReduceSum": "Add", "ReduceMax": "Max", "ReduceMin": "Min"}[node.op_type]
         _take_numbers(arrays[0].shape, reading)
         made: Array | None = arrays[0][:1]
         for at in range(1, arrays[0].size):
             assert made is not None
-            made = combined(pair, made, arrays[0][at : at + 1], reading.sizes)
+            made = combine_arrays(pair, made, arrays[0][at : at + 1], reading.sizes)
         return made if made is None or attribute(node, "keepdims", 1) else made.reshape(())
     if node.op_type == "Neg":
         _take_numbers(arrays[0].shape, reading)
-        return combined("Mul", arrays[0], np.array(-1), reading.sizes)
+        return combine_arrays("Mul", arrays[0], np.array(-1), reading.sizes)
     return None
 
 
-def _take_numbers(dims: Sequence[int], reading: Reading) -> None:
+def _take_numbers(dims: Sequence[int], reading: GraphReading) -> None:
     """Charges the budget for whole numbers that are computed one by one."""
     count = math.prod(dims)
     reading.budget.take(NUMBER_BYTES * count, _ONE_BY_ONE * count)
@@ -305,7 +307,7 @@ _ONE_BY_ONE = 1 << 10
 """The work of a computation with a number that may be a code, relative to an element of an array."""
 
 
-def _measure(node: Any, reading: Reading) -> bool:
+def _measure(node: Any, reading: GraphReading) -> bool:
     source, out = node.input[0], node.output[0]
     dims = [reading.size(source, axis) for axis in range(len(reading.dims(source)))]
     if node.op_type == "Shape":
@@ -314,7 +316,7 @@ def _measure(node: Any, reading: Reading) -> bool:
         return True
     made = np.array(1, "int64")
     for dim in dims:
-        product = combined("Mul", made, np.array(dim, "int64"), reading.sizes)
+        product = combine_arrays("Mul", made, np.array(dim, "int64"), reading.sizes)
         assert product is not None
         made = product
     reading.known[out] = made
@@ -323,7 +325,7 @@ def _measure(node: Any, reading: Reading) -> bool:
 
 # Nodes that are expanded into other nodes: functions of the model, functions by which ONNX defines ops, and branches.
 
-Read: TypeAlias = Callable[[Any, Reading], None]
+Read: TypeAlias = Callable[[Any, GraphReading], None]
 
 
 class Bodies:
@@ -334,7 +336,7 @@ class Bodies:
         self._version = version
         self._inside: list[tuple[str, str]] = []
 
-    def read(self, node: Any, reading: Reading, read: Read) -> bool:
+    def read(self, node: Any, reading: GraphReading, read: Read) -> bool:
         """Expands a node that is a function into the nodes of the function's body, and reads these. Returns False for
         other nodes. Raises Refused if one of the nodes can't be read.
         """
@@ -358,7 +360,7 @@ class Bodies:
         held = library().defs.get_schema(node.op_type, self._version).attributes
         return {name: spec.default_value for name, spec in held.items() if spec.default_value.name}
 
-    def _of_schema(self, node: Any, reading: Reading) -> Any:
+    def _of_schema(self, node: Any, reading: GraphReading) -> Any:
         onnx = library()
         try:
             schema = onnx.defs.get_schema(node.op_type, self._version)
@@ -372,7 +374,7 @@ class Bodies:
         made = schema.get_context_dependent_function(node.SerializeToString(), types)
         return onnx.FunctionProto.FromString(made)
 
-    def _inline(self, node: Any, body: Any, reading: Reading, read: Read) -> None:
+    def _inline(self, node: Any, body: Any, reading: GraphReading, read: Read) -> None:
         names: dict[str, str] = {"": ""}
         for inner, outer in zip(body.input, [*node.input, *[""] * len(body.input)], strict=False):
             names[inner] = outer
@@ -382,12 +384,12 @@ class Bodies:
         given = {held.name: held for held in node.attribute}
         defaults = {**self._defaults(node), **{held.name: held for held in body.attribute_proto}}
         for held in body.node:
-            made = _renamed(held, names, node, reading)
+            made = _rename_node(held, names, node, reading)
             _fill(made, {**defaults, **given})
             _read_within(made, reading, read)
 
 
-def _read_within(node: Any, reading: Reading, read: Read) -> None:
+def _read_within(node: Any, reading: GraphReading, read: Read) -> None:
     try:
         read(node, reading)
     except Refused as reason:
@@ -396,7 +398,7 @@ def _read_within(node: Any, reading: Reading, read: Read) -> None:
         raise Refused(f"of what it stands for, {node.op_type}: {reason}") from None
 
 
-def _renamed(node: Any, names: dict[str, str], outer: Any, reading: Reading) -> Any:
+def _rename_node(node: Any, names: dict[str, str], outer: Any, reading: GraphReading) -> Any:
     made = library().NodeProto.FromString(node.SerializeToString())
     for at, name in enumerate(node.input):
         made.input[at] = names.get(name, name)
@@ -427,11 +429,11 @@ def _fill(node: Any, given: Mapping[str, Any]) -> None:
     node.attribute.extend(made.attribute)
 
 
-def _type_of(value: str, reading: Reading) -> Any:
+def _type_of(value: str, reading: GraphReading) -> Any:
     onnx = library()
     if not value:
         return onnx.TypeProto()
-    name = reading.resolved(value)
+    name = reading.resolve_alias(value)
     if name in reading.known:
         array = reading.known[name]
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape))
@@ -439,9 +441,9 @@ def _type_of(value: str, reading: Reading) -> Any:
     return onnx.helper.make_tensor_type_proto(ELEMENT_TYPES[reading.tensor(value).dtype], dims)
 
 
-def branch_of(node: Any, reading: Reading) -> Sequence[Any]:
+def branch_of(node: Any, reading: GraphReading) -> Sequence[Any]:
     """The nodes of the branch that an If takes. Raises Refused if a run decides it."""
-    condition = reading.known.get(reading.resolved(node.input[0]))
+    condition = reading.known.get(reading.resolve_alias(node.input[0]))
     if condition is None or condition.size != 1:
         raise Refused("a run decides which branch it takes; export the model with one of them")
     graph = attribute(node, "then_branch" if bool(condition.reshape(())) else "else_branch")
@@ -507,12 +509,12 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
     returned values (`--init`) is recognisable. Weights in separate files are read from `folder`. Raises
     DiagnosticError: `onnx-model` for a damaged file, `onnx-op` for every node that Fluid's ops can't express.
     """
-    model = opened(data, file, folder)
+    model = open_model(data, file, folder)
     findings: list[Diagnostic] = []
     try:
         held = values_of(model)
         weights, version = weights_of(model, held), version_of(model)
-        reading = Reading(model.graph, held, symbols_of(model), weights, version=version, size=len(data))
+        reading = GraphReading(model.graph, held, symbols_of(model), weights, version=version, size=len(data))
     except Refused as reason:
         raise DiagnosticError([error("onnx-op", str(reason), Location(file))]) from None
     except ValueError as problem:  # names that are not UTF-8
@@ -552,7 +554,7 @@ _RESHAPING = frozenset(
 """Types of nodes whose results may have dims although their inputs are scalars."""
 
 
-def _read(node: Any, reading: Reading, bodies: Bodies) -> None:
+def _read(node: Any, reading: GraphReading, bodies: Bodies) -> None:
     if reason := reason_against(node):
         raise Refused(reason)
     if node.op_type == "If" and not node.domain:
@@ -572,7 +574,7 @@ def _read(node: Any, reading: Reading, bodies: Bodies) -> None:
         reading.scalars.update(node.output)
 
 
-def _read_inside(node: Any, reading: Reading, bodies: Bodies) -> None:
+def _read_inside(node: Any, reading: GraphReading, bodies: Bodies) -> None:
     """Reads a node of a function or branch."""
     reading.budget.enter()
     try:

@@ -28,13 +28,13 @@ _SMALL = 8192
 """The most bytes of a constant that ONNX is given for inferring dims."""
 
 
-def opened(data: bytes, file: str, folder: str = "") -> Any:
+def open_model(data: bytes, file: str, folder: str = "") -> Any:
     """The checked model, with its weights loaded from files in `folder`. Raises DiagnosticError."""
     onnx, checker = library(), library("onnx.checker")
     decode_error = importlib.import_module("google.protobuf.message").DecodeError
     try:
         model = onnx.load_from_string(data)
-        _measured(model, len(data))
+        _require_bounded_expansion(model, len(data))
         if folder:
             _require_external(model, folder, len(data))
             library("onnx.external_data_helper").load_external_data_for_model(model, folder)
@@ -47,13 +47,13 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
         *(decode_error, checker.ValidationError, onnx.shape_inference.InferenceError),
         *(ValueError, OSError, RuntimeError, UnicodeError),
     ) as problem:
-        raise _damaged(f"no ONNX model, or a damaged one: {_line(problem)}", file) from None
+        raise _model_error(f"no ONNX model, or a damaged one: {_line(problem)}", file) from None
     except MemoryError:
-        raise _damaged("there is no memory for what it holds", file) from None
+        raise _model_error("there is no memory for what it holds", file) from None
     version = version_of(model)
     if not OLDEST <= version <= NEWEST:
         message = f"the model has version {version}; versions {OLDEST} to {NEWEST} of ONNX's own operators are read"
-        raise _damaged(message, file)
+        raise _model_error(message, file)
     return model
 
 
@@ -125,7 +125,7 @@ class _Amount(NamedTuple):
     size: int
 
 
-def _measured(model: Any, held: int) -> None:
+def _require_bounded_expansion(model: Any, held: int) -> None:
     """Raises ValueError for a model whose functions expand to too much, or contain themselves. `held` is the size of
     its file.
     """
@@ -159,7 +159,7 @@ def _line(problem: Exception) -> str:
     return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
-def _damaged(message: str, file: str) -> DiagnosticError:
+def _model_error(message: str, file: str) -> DiagnosticError:
     return DiagnosticError([error("onnx-model", message, Location(file))])
 
 
@@ -239,7 +239,7 @@ def symbols_of(model: Any) -> dict[str, Symbols]:
                 dim.dim_param = f"unnamed {at} {axis}"
     for made in bare.graph.output:
         made.type.tensor_type.ClearField("shape")
-    _cut(bare)
+    _replace_costly_nodes(bare)
     inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     result: dict[str, Symbols] = {}
     for held in (*inferred.input, *inferred.value_info, *inferred.output):
@@ -258,7 +258,7 @@ _ELEMENTS = 1 << 20
 """The most elements of all values together that ONNX may handle one by one to infer dims."""
 
 
-def _cut(bare: Any) -> None:
+def _replace_costly_nodes(bare: Any) -> None:
     """Replaces nodes for which ONNX would process many elements one by one to infer dims: their results become inputs.
 
     ONNX does so for nodes from which dims are computed, such as Concat, if a value has one dim, whatever its size.

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import reshape, with_x_shape
-from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.frontends.onnx.reading import GraphReading, attribute, onnx_reader
 
 # Nodes of normalisations and learned slopes as Fluid's ops.
 
 
 @onnx_reader("BatchNormalization")
-def _batch_norm(node: Any, reading: Reading) -> None:
+def _batch_norm(node: Any, reading: GraphReading) -> None:
     if attribute(node, "training_mode", 0):
         raise Refused("it is set to training; export the model for inference")
     x, scale, bias, mean, variance = node.input
@@ -38,7 +38,7 @@ def _batch_norm(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("LayerNormalization")
-def _layer_norm(node: Any, reading: Reading) -> None:
+def _layer_norm(node: Any, reading: GraphReading) -> None:
     dims, out = reading.dims(node.input[0]), node.output[0]
     begin = attribute(node, "axis", -1) % len(dims)
     if any(node.output[1:]):
@@ -65,7 +65,7 @@ def _layer_norm(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("GroupNormalization")
-def _group_norm(node: Any, reading: Reading) -> None:
+def _group_norm(node: Any, reading: GraphReading) -> None:
     x, scale, bias = node.input
     out, groups = node.output[0], attribute(node, "num_groups")
     if reading.dims(scale) != reading.dims(x)[1:2]:
@@ -76,7 +76,7 @@ def _group_norm(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("LRN")
-def _lrn(node: Any, reading: Reading) -> None:
+def _lrn(node: Any, reading: GraphReading) -> None:
     size = attribute(node, "size")
     if size % 2 == 0:
         raise Refused("its size is even; Fluid's is odd")
@@ -86,7 +86,7 @@ def _lrn(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("InstanceNormalization")
-def _instance_norm(node: Any, reading: Reading) -> None:
+def _instance_norm(node: Any, reading: GraphReading) -> None:
     x, scale, bias = node.input
     out = node.output[0]
     made = {"Y": out, "SavedMean": reading.temp(out), "SavedVariance": reading.temp(out)}
@@ -95,7 +95,7 @@ def _instance_norm(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("PRelu")
-def _prelu(node: Any, reading: Reading) -> None:
+def _prelu(node: Any, reading: GraphReading) -> None:
     dims, slopes = reading.dims(node.input[0]), reading.dims(node.input[1])
     channels = dims[1] if len(dims) > 1 else 0
     if all(dim == 1 for dim in slopes):
@@ -103,16 +103,16 @@ def _prelu(node: Any, reading: Reading) -> None:
     elif slopes == (channels, *[1] * (len(dims) - 2)):
         mode = "channel"
     else:
-        _sloped(node, reading)
+        _prelu_by_relus(node, reading)
         return
     reading.op("prelu", {"X": node.input[0], "Alpha": node.input[1]}, {"Out": node.output[0]}, mode=mode)
 
 
-def _sloped(node: Any, reading: Reading) -> None:
+def _prelu_by_relus(node: Any, reading: GraphReading) -> None:
     """PRelu: relu(x) - slopes * relu(-x), with slopes broadcast to x."""
     (x, slopes), out = node.input, node.output[0]
-    above, below = reading.made("relu", out, X=x), reading.made("relu", out, X=reading.scaled(x, -1.0))
-    times = reading.made("elementwise_mul", out, X=below, Y=slopes)
+    above, below = reading.op_result("relu", out, X=x), reading.op_result("relu", out, X=reading.scaled(x, -1.0))
+    times = reading.op_result("elementwise_mul", out, X=below, Y=slopes)
     reading.op("elementwise_sub", {"X": above, "Y": times}, {"Out": out})
 
 
@@ -161,14 +161,14 @@ def _paddings(begin: list[int], end: list[int]) -> list[int]:
     return begin if begin == end else [size for pair in zip(begin, end, strict=True) for size in pair]
 
 
-def _image_dims(node: Any, reading: Reading) -> tuple[int, ...]:
+def _image_dims(node: Any, reading: GraphReading) -> tuple[int, ...]:
     dims = reading.dims(node.input[0])[2:]
     if len(dims) not in (1, 2, 3):
         raise Refused(f"its images have {len(dims)} dims; Fluid's have 2 or 3, and those of 1 are read as of 2")
     return dims
 
 
-def _rows(value: str, dims: Dims, reading: Reading) -> str:
+def _rows(value: str, dims: Dims, reading: GraphReading) -> str:
     """Images with one spatial dim as images with one row; others unchanged."""
     if len(dims) > 1:
         return value
@@ -176,7 +176,7 @@ def _rows(value: str, dims: Dims, reading: Reading) -> str:
     return made
 
 
-def _image_op(op_type: str, slots: tuple[str, str], node: Any, reading: Reading, **attrs: object) -> None:
+def _image_op(op_type: str, slots: tuple[str, str], node: Any, reading: GraphReading, **attrs: object) -> None:
     """Appends an op on images from the node's first input to its result, and adds a bias for each channel if there is
     one.
     """
@@ -204,21 +204,21 @@ def _window(node: Any, dims: Dims, size: Sequence[int]) -> Window:
     return Window(size, attribute(node, "strides", ones), attribute(node, "dilations", ones))
 
 
-def _convolution(suffix: str, node: Any, reading: Reading, window: Window, spatial: int, **attrs: object) -> None:
+def _convolution(suffix: str, node: Any, reading: GraphReading, window: Window, spatial: int, **attrs: object) -> None:
     attrs |= {"strides": _flat(window.strides, spatial), "dilations": _flat(window.dilations, spatial)}
     attrs["groups"] = attribute(node, "group", 1)
     _image_op(f"conv{spatial}d{suffix}", ("Input", "Output"), node, reading, **attrs)
 
 
 @onnx_reader("Conv")
-def _conv(node: Any, reading: Reading) -> None:
+def _conv(node: Any, reading: GraphReading) -> None:
     dims = _image_dims(node, reading)
     window, spatial = _window(node, dims, reading.dims(node.input[1])[2:]), max(len(dims), 2)
     _convolution("", node, reading, window, spatial, **_padding(node, spatial, window, dims))
 
 
 @onnx_reader("ConvTranspose")
-def _conv_transpose(node: Any, reading: Reading) -> None:
+def _conv_transpose(node: Any, reading: GraphReading) -> None:
     dims = _image_dims(node, reading)
     window, spatial = _window(node, dims, reading.dims(node.input[1])[2:]), max(len(dims), 2)
     if attribute(node, "output_shape") or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
@@ -247,7 +247,7 @@ def _conv_transpose(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("MaxPool", "AveragePool")
-def _pool(node: Any, reading: Reading) -> None:
+def _pool(node: Any, reading: GraphReading) -> None:
     dims, average = _image_dims(node, reading), node.op_type == "AveragePool"
     window, spatial = _window(node, dims, attribute(node, "kernel_shape")), max(len(dims), 2)
     if any(node.output[1:]) or {*window.dilations} != {1}:
@@ -285,7 +285,7 @@ def _rounds_up(node: Any, window: Window, dims: Dims, *, plain: bool) -> bool:
 
 
 @onnx_reader("GlobalMaxPool", "GlobalAveragePool")
-def _global_pool(node: Any, reading: Reading) -> None:
+def _global_pool(node: Any, reading: GraphReading) -> None:
     spatial = max(len(_image_dims(node, reading)), 2)
     kind = "avg" if node.op_type == "GlobalAveragePool" else "max"
     attrs = {"ksize": [1] * spatial, "strides": [1] * spatial, "paddings": [0] * spatial}
@@ -296,7 +296,7 @@ def _global_pool(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Resize")
-def _resize(node: Any, reading: Reading) -> None:
+def _resize(node: Any, reading: GraphReading) -> None:
     dims, mode = reading.dims(node.input[0]), attribute(node, "mode", "nearest")
     way = attribute(node, "coordinate_transformation_mode", "half_pixel").replace("pytorch_", "")
     spatial = len(dims) - 2
@@ -318,7 +318,7 @@ def _resize(node: Any, reading: Reading) -> None:
     _image_op(f"{op_type}_interp", ("X", "Out"), node, reading, **attrs)
 
 
-def _scaling(node: Any, dims: Dims, way: str, reading: Reading) -> tuple[list[int], list[float]]:
+def _scaling(node: Any, dims: Dims, way: str, reading: GraphReading) -> tuple[list[int], list[float]]:
     """(sizes that an image is scaled to, -1 if known only at run time; factors), in the order of the image's dims."""
     names, spatial = [*node.input[1:], "", "", ""], len(dims) - 2
     axes = [axis % len(dims) for axis in attribute(node, "axes", range(len(dims)))]

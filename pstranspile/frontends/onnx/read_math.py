@@ -11,7 +11,7 @@ import numpy as np
 from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.graph import FUNCTIONS, OPERATORS, library
 from pstranspile.frontends.onnx.read_tensors import common, expand, reshape, sizes_of, transpose, with_x_shape
-from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, is_code, onnx_reader, positive
+from pstranspile.frontends.onnx.reading import GraphReading, attribute, axes_of, is_code, onnx_reader, positive
 from pstranspile.ir.types import DType
 
 # Nodes that reduce many numbers to one, as Fluid's ops: sums, means, norms, and softmax.
@@ -33,7 +33,7 @@ _AFTER = {"ReduceL2": "sqrt", "ReduceLogSum": "log"}
 
 
 @onnx_reader(*_REDUCTIONS)
-def _reduce(node: Any, reading: Reading) -> None:
+def _reduce(node: Any, reading: GraphReading) -> None:
     kind, source, out = node.op_type, node.input[0], node.output[0]
     rank, axes = len(reading.dims(source)), axes_of(node, reading)
     chosen = positive(axes, rank) if axes else [*range(rank)]
@@ -51,60 +51,60 @@ def _reduce(node: Any, reading: Reading) -> None:
         reading.alias(out, _function(last, given, reading))
         return
     made = reading.temp(out) if last else out
-    _reduced(_REDUCTIONS[kind], given, made, chosen, keep, reading)
+    _append_reduction(_REDUCTIONS[kind], given, made, chosen, keep, reading)
     if last:
         reading.op(last, {"X": made}, {"Out": out})
 
 
-def _function(op_type: str | None, value: str, reading: Reading) -> str:
+def _function(op_type: str | None, value: str, reading: GraphReading) -> str:
     if op_type is None:
         return value
-    return reading.made(op_type, value, X=value)
+    return reading.op_result(op_type, value, X=value)
 
 
-def _reduced(op_type: str, source: str, out: str, axes: list[int], keep: bool, reading: Reading) -> None:
+def _append_reduction(op_type: str, source: str, out: str, axes: list[int], keep: bool, reading: GraphReading) -> None:
     whole = len(axes) == len(reading.dims(source))
     reading.op(op_type, {"X": source}, {"Out": out}, keep_dim=keep, reduce_all=whole, dim=axes)
 
 
-def _log_sum_exp(source: str, out: str, axes: list[int], keep: bool, reading: Reading) -> None:
+def _log_sum_exp(source: str, out: str, axes: list[int], keep: bool, reading: GraphReading) -> None:
     """LogSumExp: largest + log(sum(exp(x - largest))), in which no power overflows."""
     largest, rest = _less_largest(source, axes, reading)
     summed = reading.temp(out)
-    _reduced("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
+    _append_reduction("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
     wide = out if keep else reading.temp(out)
     reading.op("elementwise_add", {"X": _function("log", summed, reading), "Y": largest}, {"Out": wide})
     if not keep:  # removes the reduced dims, which have one element
-        _reduced("reduce_sum", wide, out, axes, False, reading)
+        _append_reduction("reduce_sum", wide, out, axes, False, reading)
 
 
-def _less_largest(source: str, axes: list[int], reading: Reading) -> tuple[str, str]:
+def _less_largest(source: str, axes: list[int], reading: GraphReading) -> tuple[str, str]:
     """(the largest elements along axes, the source minus these)."""
-    _reduced("reduce_max", source, largest := reading.temp(source), axes, True, reading)
-    return largest, reading.made("elementwise_sub", source, X=source, Y=largest)
+    _append_reduction("reduce_max", source, largest := reading.temp(source), axes, True, reading)
+    return largest, reading.op_result("elementwise_sub", source, X=source, Y=largest)
 
 
 @onnx_reader("Softmax", "LogSoftmax")
-def _softmax(node: Any, reading: Reading) -> None:
+def _softmax(node: Any, reading: GraphReading) -> None:
     source, out, axis = node.input[0], node.output[0], attribute(node, "axis", -1)
     if node.op_type == "Softmax":
         reading.op("softmax", {"X": source}, {"Out": out}, axis=axis)
         return
     axes = positive([axis], len(reading.dims(source)))
     rest, summed = _less_largest(source, axes, reading)[1], reading.temp(out)
-    _reduced("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
+    _append_reduction("reduce_sum", _function("exp", rest, reading), summed, axes, True, reading)
     reading.op("elementwise_sub", {"X": rest, "Y": _function("log", summed, reading)}, {"Out": out})
 
 
 @onnx_reader("LpNormalization")
-def _lp_normalization(node: Any, reading: Reading) -> None:
+def _lp_normalization(node: Any, reading: GraphReading) -> None:
     source, out = node.input[0], node.output[0]
     axes = positive([attribute(node, "axis", -1)], len(reading.dims(source)))
     first = attribute(node, "p", 2) == 1
     powers = _function("abs" if first else "square", source, reading)
-    _reduced("reduce_sum", powers, norm := reading.temp(out), axes, True, reading)
+    _append_reduction("reduce_sum", powers, norm := reading.temp(out), axes, True, reading)
     norm = norm if first else _function("sqrt", norm, reading)
-    bound = reading.made("clip", out, {"min": _TINY, "max": math.inf}, X=norm)
+    bound = reading.op_result("clip", out, {"min": _TINY, "max": math.inf}, X=norm)
     reading.op("elementwise_div", {"X": source, "Y": bound}, {"Out": out})
 
 
@@ -113,13 +113,13 @@ _TINY = 1e-30
 
 
 @onnx_reader("Hardmax")
-def _hardmax(node: Any, reading: Reading) -> None:
+def _hardmax(node: Any, reading: GraphReading) -> None:
     source, out = node.input[0], node.output[0]
     rank = len(reading.dims(source))
     axis: int = attribute(node, "axis", -1) % rank
     width = reading.dims(source)[axis]
-    at = reading.made("arg_max", out, {"axis": axis, "keepdims": False}, X=source)
-    hot = reading.made("one_hot_v2", out, {"depth": width}, X=at)
+    at = reading.op_result("arg_max", out, {"axis": axis, "keepdims": False}, X=source)
+    hot = reading.op_result("one_hot_v2", out, {"depth": width}, X=at)
     if axis == rank - 1:
         reading.alias(out, hot)
     else:
@@ -137,26 +137,26 @@ class _Term(NamedTuple):
 
 
 @onnx_reader("Einsum")
-def _einsum(node: Any, reading: Reading) -> None:
+def _einsum(node: Any, reading: GraphReading) -> None:
     einsum(attribute(node, "equation"), list(node.input), node.output[0], reading)
 
 
-def einsum(equation: str, values: list[str], out: str, reading: Reading) -> None:
+def einsum(equation: str, values: list[str], out: str, reading: GraphReading) -> None:
     """Sets `out` to the result of an equation such as `bi,ij->bj` for these values."""
-    terms, wanted = _parsed(equation, values, reading)
+    terms, wanted = _parse_equation(equation, values, reading)
     while len(terms) > 1:
         first, second, *others = terms
         later = {*wanted, *(letter for term in others for letter in term.letters)}
         kept = [letter for letter in dict.fromkeys(first.letters + second.letters) if letter in later]
         terms = [_product(first, second, "".join(kept), reading), *others]
     (term,) = terms
-    term = _summed(term, [letter for letter in term.letters if letter not in wanted], reading)
+    term = _sum_over_letters(term, [letter for letter in term.letters if letter not in wanted], reading)
     if not wanted:
         reading.scalars.add(out)
-    reading.alias(out, _ordered(term, wanted, reading).value)
+    reading.alias(out, _transpose_term(term, wanted, reading).value)
 
 
-def _parsed(equation: str, values: list[str], reading: Reading) -> tuple[list[_Term], str]:
+def _parse_equation(equation: str, values: list[str], reading: GraphReading) -> tuple[list[_Term], str]:
     """(terms of an equation, letters of its result). An ellipsis is written as capital Greek letters."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     spread = 0
@@ -179,7 +179,7 @@ def _parsed(equation: str, values: list[str], reading: Reading) -> tuple[list[_T
 _ELLIPSIS = "ΑΒΓΔΕΖΗΘ"
 
 
-def _summed(term: _Term, gone: Sequence[str], reading: Reading) -> _Term:
+def _sum_over_letters(term: _Term, gone: Sequence[str], reading: GraphReading) -> _Term:
     if not gone:
         return term
     made, dims = reading.temp(term.value), [term.letters.index(letter) for letter in gone]
@@ -190,7 +190,7 @@ def _summed(term: _Term, gone: Sequence[str], reading: Reading) -> _Term:
     return _Term(made, "".join(letter for letter in term.letters if letter not in gone))
 
 
-def _ordered(term: _Term, letters: str, reading: Reading) -> _Term:
+def _transpose_term(term: _Term, letters: str, reading: GraphReading) -> _Term:
     if term.letters == letters:
         return term
     order = [term.letters.index(letter) for letter in letters]
@@ -198,10 +198,10 @@ def _ordered(term: _Term, letters: str, reading: Reading) -> _Term:
     return _Term(made, letters)
 
 
-def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term:
+def _product(first: _Term, second: _Term, wanted: str, reading: GraphReading) -> _Term:
     """The product of two terms, summed over the letters that are not in `wanted`."""
     first, second = (
-        _summed(term, [letter for letter in term.letters if letter not in wanted + other.letters], reading)
+        _sum_over_letters(term, [letter for letter in term.letters if letter not in wanted + other.letters], reading)
         for term, other in ((first, second), (second, first))
     )
     shared = [letter for letter in first.letters if letter in second.letters]
@@ -217,9 +217,9 @@ def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Ter
     rows = "".join(letter for letter in first.letters if letter not in shared)
     columns = "".join(letter for letter in second.letters if letter not in shared)
     inner = "".join(summed)
-    left = _matrices(_ordered(first, batch + rows + inner, reading), len(batch), len(rows), reading)
-    right = _matrices(_ordered(second, batch + inner + columns, reading), len(batch), len(inner), reading)
-    product = reading.made("matmul", left, X=left, Y=right)
+    left = _matrices(_transpose_term(first, batch + rows + inner, reading), len(batch), len(rows), reading)
+    right = _matrices(_transpose_term(second, batch + inner + columns, reading), len(batch), len(inner), reading)
+    product = reading.op_result("matmul", left, X=left, Y=right)
     sizes |= own
     made = _Term(reading.temp(product), batch + rows + columns)
     if len(rows) == len(columns) == 1:
@@ -231,7 +231,7 @@ def _product(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Ter
     return made
 
 
-def _matrices(term: _Term, batch: int, rows: int, reading: Reading) -> str:
+def _matrices(term: _Term, batch: int, rows: int, reading: GraphReading) -> str:
     """A value reshaped to matrices: the first `batch` dims, the next `rows` dims as one, the rest as one."""
     sizes = sizes_of(term.value, reading)
     parts = [sizes[batch : batch + rows], sizes[batch + rows :]]
@@ -241,50 +241,52 @@ def _matrices(term: _Term, batch: int, rows: int, reading: Reading) -> str:
     for part in parts:
         size = 1
         for dim in part:
-            size = reading.sizes.combined("Mul", size, dim) if is_code(size) or is_code(dim) else size * dim
+            size = reading.sizes.binary_result("Mul", size, dim) if is_code(size) or is_code(dim) else size * dim
         dims.append(size)
     reshape(term.value, made := reading.temp(term.value), dims, reading)
     return made
 
 
-def _spread(first: _Term, second: _Term, wanted: str, reading: Reading) -> _Term:
+def _spread(first: _Term, second: _Term, wanted: str, reading: GraphReading) -> _Term:
     """The product element by element; a term gets a dim of size 1 for each letter that only the other term has."""
     values: list[str] = []
     for term in (first, second):
-        value = _ordered(term, "".join(letter for letter in wanted if letter in term.letters), reading).value
+        value = _transpose_term(term, "".join(letter for letter in wanted if letter in term.letters), reading).value
         axes = [at for at, letter in enumerate(wanted) if letter not in term.letters]
         if axes and term.letters:
             with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=axes)
             value = made
         values.append(value)
-    return _Term(reading.made("elementwise_mul", first.value, X=values[0], Y=values[1]), wanted)
+    return _Term(reading.op_result("elementwise_mul", first.value, X=values[0], Y=values[1]), wanted)
 
 
 # Operators of `ai.onnx.ml`, which models of classical machine learning use: linear models and their scaling.
 
 
-def _held(node: Any, name: str, out: str, reading: Reading, *, dims: tuple[int, ...] | None = None) -> str:
+def _attribute_parameter(
+    node: Any, name: str, out: str, reading: GraphReading, *, dims: tuple[int, ...] | None = None
+) -> str:
     """A parameter that holds the numbers in an attribute."""
     array = np.array(attribute(node, name, ()), "float32")
     return reading.weight(f"{out}.{name}", array if dims is None else array.reshape(dims))
 
 
-def _as_floats(value: str, reading: Reading) -> str:
+def _as_floats(value: str, reading: GraphReading) -> str:
     return reading.as_type(value, DType.FP32)
 
 
-def _linear(node: Any, targets: int, out: str, reading: Reading) -> None:
+def _linear(node: Any, targets: int, out: str, reading: GraphReading) -> None:
     width = len(attribute(node, "coefficients")) // max(targets, 1)
-    weight = _held(node, "coefficients", node.output[-1], reading, dims=(targets, width))
-    product = reading.made("matmul", out, {"transpose_Y": True}, X=_as_floats(node.input[0], reading), Y=weight)
+    weight = _attribute_parameter(node, "coefficients", node.output[-1], reading, dims=(targets, width))
+    product = reading.op_result("matmul", out, {"transpose_Y": True}, X=_as_floats(node.input[0], reading), Y=weight)
     if len(attribute(node, "intercepts", ())) == 0:
         reading.alias(out, product)
         return
-    bias = _held(node, "intercepts", node.output[-1], reading)
+    bias = _attribute_parameter(node, "intercepts", node.output[-1], reading)
     reading.op("elementwise_add", {"X": product, "Y": bias}, {"Out": out})
 
 
-def _transformed(kind: str, source: str, out: str, reading: Reading) -> None:
+def _apply_post_transform(kind: str, source: str, out: str, reading: GraphReading) -> None:
     ops = {"SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}
     if kind == "NONE":
         reading.alias(out, source)
@@ -295,14 +297,14 @@ def _transformed(kind: str, source: str, out: str, reading: Reading) -> None:
 
 
 @onnx_reader("ai.onnx.ml.LinearRegressor")
-def _regressor(node: Any, reading: Reading) -> None:
+def _regressor(node: Any, reading: GraphReading) -> None:
     out = node.output[0]
     _linear(node, attribute(node, "targets", 1), made := reading.temp(out), reading)
-    _transformed(attribute(node, "post_transform", "NONE"), made, out, reading)
+    _apply_post_transform(attribute(node, "post_transform", "NONE"), made, out, reading)
 
 
 @onnx_reader("ai.onnx.ml.LinearClassifier")
-def _classifier(node: Any, reading: Reading) -> None:
+def _classifier(node: Any, reading: GraphReading) -> None:
     label, scores = node.output
     labels = list(attribute(node, "classlabels_ints", ()))
     if not labels:
@@ -310,14 +312,14 @@ def _classifier(node: Any, reading: Reading) -> None:
     rows = len(attribute(node, "intercepts", ())) or len(labels)
     _linear(node, rows, made := reading.temp(scores), reading)
     kind = attribute(node, "post_transform", "NONE")
-    _transformed(kind, made, wide := reading.temp(scores), reading)
+    _apply_post_transform(kind, made, wide := reading.temp(scores), reading)
     if rows == 1:  # with one column, the two classes are decided by its sign
         one = 1.0 if kind in ("LOGISTIC", "SOFTMAX") else 0.0
         other = reading.scaled(wide, -1.0, one)
         reading.op("concat", {"X": [other, wide]}, {"Out": scores}, axis=1)
     else:
         reading.alias(scores, wide)
-    at = reading.made("arg_max", label, {"axis": 1, "keepdims": False}, X=scores)
+    at = reading.op_result("arg_max", label, {"axis": 1, "keepdims": False}, X=scores)
     if labels == [*range(len(labels))]:
         reading.alias(label, at)
     else:
@@ -326,37 +328,37 @@ def _classifier(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("ai.onnx.ml.Scaler")
-def _scaler(node: Any, reading: Reading) -> None:
+def _scaler(node: Any, reading: GraphReading) -> None:
     source, out = _as_floats(node.input[0], reading), node.output[0]
     shift = np.array(attribute(node, "offset", (0,)), "float32")
     factor = np.array(attribute(node, "scale", (1,)), "float32")
     reading.known[offset := reading.temp(out)] = shift
     reading.known[scale := reading.temp(out)] = factor
-    made = reading.made("elementwise_sub", out, X=source, Y=offset)
+    made = reading.op_result("elementwise_sub", out, X=source, Y=offset)
     reading.op("elementwise_mul", {"X": made, "Y": scale}, {"Out": out})
 
 
 @onnx_reader("ai.onnx.ml.ArrayFeatureExtractor")
-def _columns(node: Any, reading: Reading) -> None:
+def _columns(node: Any, reading: GraphReading) -> None:
     (source, index), out = node.input, node.output[0]
     rank = len(reading.dims(source))
     flat = [int(number) for number in reading.constant(index, "its columns").reshape(-1)]
     reading.known[chosen := reading.temp(index)] = np.array(flat, "int64")
     if rank == 1:
-        row = reading.made("gather", out, {"overwrite": False}, X=source, Index=chosen)
+        row = reading.op_result("gather", out, {"overwrite": False}, X=source, Index=chosen)
         with_x_shape("unsqueeze2", row, out, reading, axes=[0])
     else:
         reading.op("index_select", {"X": source, "Index": chosen}, {"Out": out}, dim=rank - 1)
 
 
 @onnx_reader("ai.onnx.ml.FeatureVectorizer")
-def _vectorizer(node: Any, reading: Reading) -> None:
+def _vectorizer(node: Any, reading: GraphReading) -> None:
     parts = [_as_floats(name, reading) for name in node.input]
     reading.op("concat", {"X": parts}, {"Out": node.output[0]}, axis=1)
 
 
 @onnx_reader("ai.onnx.ml.ZipMap")
-def _named(node: Any, reading: Reading) -> None:
+def _refuse_zip_map(node: Any, reading: GraphReading) -> None:
     raise Refused("it makes a map of classes; export the model with zipmap=False")
 
 
@@ -364,7 +366,7 @@ _SAME = {kind: name for name, kind in FUNCTIONS.items()} | {"HardSwish": "hard_s
 
 
 @onnx_reader(*_SAME)
-def _same(node: Any, reading: Reading) -> None:
+def _equivalent_op(node: Any, reading: GraphReading) -> None:
     reading.op(_SAME[node.op_type], {"X": node.input[0]}, {"Out": node.output[0]})
 
 
@@ -386,31 +388,33 @@ _WITH_ATTRIBUTES: dict[str, Callable[[Any], tuple[str, dict[str, object]]]] = {
 
 
 @onnx_reader(*_WITH_ATTRIBUTES)
-def _with_attributes(node: Any, reading: Reading) -> None:
+def _with_attributes(node: Any, reading: GraphReading) -> None:
     op_type, attrs = _WITH_ATTRIBUTES[node.op_type](node)
     reading.op(op_type, {"X": node.input[0]}, {"Out": node.output[0]}, **attrs)
 
 
 @onnx_reader("IsNaN")
-def _is_nan(node: Any, reading: Reading) -> None:
+def _is_nan(node: Any, reading: GraphReading) -> None:
     """IsNaN as x != x, element by element; Fluid's isnan tests all elements together."""
     reading.op("not_equal", {"X": node.input[0], "Y": node.input[0]}, {"Out": node.output[0]})
 
 
 @onnx_reader("Round")
-def _round(node: Any, reading: Reading) -> None:
+def _round(node: Any, reading: GraphReading) -> None:
     """Round. In ONNX halves are rounded to even numbers, in Fluid away from 0; so for halves the result is 2 * round(x
     / 2).
     """
     x, out = node.input[0], node.output[0]
-    away, half = reading.made("round", out, X=x), reading.made("round", out, X=reading.scaled(x, 0.5))
-    distance = reading.made("abs", out, X=reading.made("elementwise_sub", out, X=x, Y=away))
-    is_half = reading.made("equal", out, X=distance, Y=reading.made("fill_any_like", out, {"value": 0.5}, X=x))
+    away, half = reading.op_result("round", out, X=x), reading.op_result("round", out, X=reading.scaled(x, 0.5))
+    distance = reading.op_result("abs", out, X=reading.op_result("elementwise_sub", out, X=x, Y=away))
+    is_half = reading.op_result(
+        "equal", out, X=distance, Y=reading.op_result("fill_any_like", out, {"value": 0.5}, X=x)
+    )
     reading.op("where", {"Condition": is_half, "X": reading.scaled(half, 2.0), "Y": away}, {"Out": out})
 
 
 @onnx_reader("Clip")
-def _clip(node: Any, reading: Reading) -> None:
+def _clip(node: Any, reading: GraphReading) -> None:
     source, out = node.input[0], node.output[0]
     low, high = [*node.input[1:], "", ""][:2]
     numbers = [reading.number(name) if name else at for at, name in ((-math.inf, low), (math.inf, high))]
@@ -434,7 +438,7 @@ _COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 
 
 @onnx_reader(*_BINARY)
-def _binary(node: Any, reading: Reading) -> None:
+def _binary(node: Any, reading: GraphReading) -> None:
     (first, *others), out = list(node.input), node.output[0]
     if node.op_type == "Pow" and reading.number(others[0]) is None:  # the only node whose types may differ
         others = [reading.as_type(others[0], reading.tensor(first).dtype)]
@@ -451,7 +455,7 @@ def _binary(node: Any, reading: Reading) -> None:
         first = made
 
 
-def _by_number(kind: str, x: str, y: str, out: str, reading: Reading) -> bool:
+def _by_number(kind: str, x: str, y: str, out: str, reading: GraphReading) -> bool:
     """Appends the op with an attribute if one of the two is a constant number, as in Fluid's own programs. Returns
     whether it did.
     """
@@ -481,7 +485,7 @@ def _by_number(kind: str, x: str, y: str, out: str, reading: Reading) -> bool:
 
 
 @onnx_reader("Sum", "Mean")
-def _sum(node: Any, reading: Reading) -> None:
+def _sum(node: Any, reading: GraphReading) -> None:
     out, names = node.output[0], list(node.input)
     made = out if node.op_type == "Sum" else reading.temp(out)
     if len({reading.dims(name) for name in names}) == 1:
@@ -497,7 +501,7 @@ def _sum(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Mod")
-def _mod(node: Any, reading: Reading) -> None:
+def _mod(node: Any, reading: GraphReading) -> None:
     """Mod. In Fluid a remainder of floats has the sign of Y, that of whole numbers the sign of X; ONNX also has the
     other ones.
     """
@@ -508,7 +512,7 @@ def _mod(node: Any, reading: Reading) -> None:
         return
     if not whole:
         raise Refused("it is a remainder of floats with the sign of the first; Fluid's has the sign of the second")
-    more = reading.made("elementwise_add", out, X=reading.made("elementwise_mod", out, X=x, Y=y), Y=y)
+    more = reading.op_result("elementwise_add", out, X=reading.op_result("elementwise_mod", out, X=x, Y=y), Y=y)
     reading.op("elementwise_mod", {"X": more, "Y": y}, {"Out": out})
 
 
@@ -516,7 +520,7 @@ def _mod(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("MatMul")
-def _matmul(node: Any, reading: Reading) -> None:
+def _matmul(node: Any, reading: GraphReading) -> None:
     (x, y), out = node.input, node.output[0]
     dims = [sizes_of(name, reading) for name in (x, y)]
     if min(map(len, dims)) < 2:
@@ -533,7 +537,7 @@ def _matmul(node: Any, reading: Reading) -> None:
         reading.op("matmul", {"X": x, "Y": y}, {"Out": out})
 
 
-def _with_vector(x: str, y: str, out: str, reading: Reading) -> None:
+def _with_vector(x: str, y: str, out: str, reading: GraphReading) -> None:
     """MatMul with a vector, which is a matrix of one row on the left, of one column on the right."""
     left, right = sizes_of(x, reading), sizes_of(y, reading)
     if len(left) == 1:
@@ -551,7 +555,7 @@ def _with_vector(x: str, y: str, out: str, reading: Reading) -> None:
 
 
 @onnx_reader("Gemm")
-def _gemm(node: Any, reading: Reading) -> None:
+def _gemm(node: Any, reading: GraphReading) -> None:
     out, (x, y, *bias) = node.output[0], node.input
     attrs = {
         "transpose_X": bool(attribute(node, "transA", 0)),

@@ -12,7 +12,7 @@ from pstranspile.frontends.layers.draft import Refused, Value
 from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
 from pstranspile.frontends.onnx.read_tensors import FAR, transpose, with_x_shape
-from pstranspile.frontends.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.frontends.onnx.reading import GraphReading, attribute, onnx_reader
 from pstranspile.ir.types import DType
 
 Function: TypeAlias = "Callable[[Value], Value]"
@@ -32,7 +32,7 @@ class _Net(NamedTuple):
     directions: int
     clip: float
     node: Any
-    reading: Reading
+    reading: GraphReading
 
     def value(self, name: str) -> Value:
         return Value(self.reading.draft, self.reading.name(name))
@@ -47,13 +47,13 @@ class _Way(NamedTuple):
 
 
 @onnx_reader("RNN", "GRU", "LSTM")
-def _recurrent(node: Any, reading: Reading) -> None:
+def _recurrent(node: Any, reading: GraphReading) -> None:
     given: dict[str, str] = dict(zip(_INPUTS, [*node.input, *[""] * len(_INPUTS)], strict=False))
     batch_first = bool(attribute(node, "layout", 0))
     if batch_first:
         for name in ("x", "h", "c"):
             if given[name]:
-                given[name] = _exchanged(given[name], reading)
+                given[name] = _swap_first_dims(given[name], reading)
     way = attribute(node, "direction", "forward")
     directions = 2 if way == "bidirectional" else 1
     net = _Net(
@@ -71,23 +71,23 @@ def _recurrent(node: Any, reading: Reading) -> None:
     ways = [_direction(net, at, backwards=way == "reverse" or at == 1) for at in range(directions)]
     outs = [*node.output, "", "", ""]
     if outs[0]:
-        _joined([_with_dim(held.outputs, 1, reading) for held in ways], outs[0], 1, batch_first, reading)
+        _concat_directions([_with_dim(held.outputs, 1, reading) for held in ways], outs[0], 1, batch_first, reading)
     for at, part in ((1, "hidden"), (2, "cell")):
         if outs[at]:
-            _joined([getattr(held, part) for held in ways], outs[at], 0, batch_first, reading)
+            _concat_directions([getattr(held, part) for held in ways], outs[at], 0, batch_first, reading)
 
 
-def _exchanged(value: str, reading: Reading) -> str:
+def _swap_first_dims(value: str, reading: GraphReading) -> str:
     transpose(value, made := reading.temp(value), [1, 0, 2], reading)
     return made
 
 
-def _with_dim(value: str, axis: int, reading: Reading) -> str:
+def _with_dim(value: str, axis: int, reading: GraphReading) -> str:
     with_x_shape("unsqueeze2", value, made := reading.temp(value), reading, axes=[axis])
     return made
 
 
-def _joined(parts: list[str], out: str, axis: int, batch_first: bool, reading: Reading) -> None:
+def _concat_directions(parts: list[str], out: str, axis: int, batch_first: bool, reading: GraphReading) -> None:
     made = reading.temp(out) if batch_first else out
     if len(parts) > 1:
         reading.op("concat", {"X": parts}, {"Out": made}, axis=axis)
@@ -133,12 +133,12 @@ def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
     reading, gates = net.reading, _GATES[net.kind]
     x = net.given["x"]
     if backwards:
-        x = _turned(x, reading)
+        x = _reverse_steps(x, reading)
     weight, recurrent = (_of_direction(net.given[name], at, reading) for name in ("w", "r"))
     biases = _biases(net, at, gates)
     before_reset = net.kind == "GRU" and attribute(net.node, "linear_before_reset", 0)
     inside = biases[1] if biases and before_reset else None
-    projected = _projected(x, weight, biases, inside, reading)
+    projected = _project_input(x, weight, biases, inside, reading)
     transpose(recurrent, turned := reading.temp(recurrent), [1, 0], reading)
     mask = _mask(net, x, backwards) if net.given["lens"] else None
     cell = _Cell(
@@ -151,21 +151,21 @@ def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
     )
     outputs, states = _steps(net, at, projected, mask, cell)
     if backwards:
-        outputs = _turned(outputs, reading)
-    return _Way(outputs, *[_last(state, reading) for state in states], *[""] * (2 - len(states)))
+        outputs = _reverse_steps(outputs, reading)
+    return _Way(outputs, *[_last_step(state, reading) for state in states], *[""] * (2 - len(states)))
 
 
-def _turned(value: str, reading: Reading) -> str:
-    return reading.made("reverse", value, {"axis": [0]}, X=value)
+def _reverse_steps(value: str, reading: GraphReading) -> str:
+    return reading.op_result("reverse", value, {"axis": [0]}, X=value)
 
 
-def _last(value: str, reading: Reading) -> str:
-    return reading.made("slice", value, {"axes": [0], "starts": [-1], "ends": [FAR]}, Input=value)
+def _last_step(value: str, reading: GraphReading) -> str:
+    return reading.op_result("slice", value, {"axes": [0], "starts": [-1], "ends": [FAR]}, Input=value)
 
 
-def _of_direction(value: str, at: int, reading: Reading) -> str:
+def _of_direction(value: str, at: int, reading: GraphReading) -> str:
     attrs = {"axes": [0], "decrease_axis": [0], "starts": [at], "ends": [at + 1]}
-    return reading.made("slice", value, attrs, Input=value)
+    return reading.op_result("slice", value, attrs, Input=value)
 
 
 def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
@@ -178,25 +178,27 @@ def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
     return parts[0], parts[1]
 
 
-def _projected(x: str, weight: str, biases: tuple[str, str] | None, inside: str | None, reading: Reading) -> str:
+def _project_input(
+    x: str, weight: str, biases: tuple[str, str] | None, inside: str | None, reading: GraphReading
+) -> str:
     transpose(weight, turned := reading.temp(weight), [1, 0], reading)
-    made = reading.made("mul", x, {"x_num_col_dims": 2, "y_num_col_dims": 1}, X=x, Y=turned)
+    made = reading.op_result("mul", x, {"x_num_col_dims": 2, "y_num_col_dims": 1}, X=x, Y=turned)
     for bias in biases or ():
         if bias != inside:
-            made = reading.made("elementwise_add", x, X=made, Y=bias)
+            made = reading.op_result("elementwise_add", x, X=made, Y=bias)
     return made
 
 
 def _mask(net: _Net, x: str, backwards: bool) -> str:
     """For each step and row, 1.0 if the row's sequence has not ended, else 0.0: [steps, rows, 1]."""
     reading, kind = net.reading, net.reading.tensor(x).dtype
-    start, end, step = (reading.measured(number) for number in (0, reading.size(x, 0), 1))
-    numbers = reading.made("range", x, Start=start, End=end, Step=step)
+    start, end, step = (reading.size_variable(number) for number in (0, reading.size(x, 0), 1))
+    numbers = reading.op_result("range", x, Start=start, End=end, Step=step)
     if backwards:
-        numbers = _turned(numbers, reading)
+        numbers = _reverse_steps(numbers, reading)
     steps = _with_dim(numbers, 1, reading)
     lens = reading.as_type(net.given["lens"], DType.INT32)
-    shorter, mask = reading.made("less_than", x, X=steps, Y=_with_dim(lens, 0, reading)), reading.temp(x)
+    shorter, mask = reading.op_result("less_than", x, X=steps, Y=_with_dim(lens, 0, reading)), reading.temp(x)
     reading.cast(shorter, mask, kind)
     wide = _with_dim(mask, 2, reading)
     reading.draft.stop_gradient.update((shorter, mask, wide))
@@ -209,7 +211,7 @@ def _start(net: _Net, name: str, at: int, projected: str) -> Value:
         return net.value(_of_direction(net.given[name], at, reading))
     kind = reading.tensor(projected).dtype.value
     attrs = {"shape": [-1, net.hidden], "input_dim_idx": 1, "output_dim_idx": 0, "dtype": kind, "value": 0.0}
-    made = reading.made("fill_constant_batch_size_like", projected, attrs, Input=projected)
+    made = reading.op_result("fill_constant_batch_size_like", projected, attrs, Input=projected)
     reading.draft.stop_gradient.add(made)
     return net.value(made)
 
@@ -251,17 +253,17 @@ class _Cell(NamedTuple):
     def step(self, x: Value, before: list[Value]) -> list[Value]:
         """The states after a step, from the step's projected input x and the states before it."""
         functions = self.net.functions[self.at * len(_USUAL[self.net.kind]) :]
-        step = {"RNN": self._plain, "GRU": self._gated, "LSTM": self._long}[self.net.kind]
+        step = {"RNN": self._rnn_step, "GRU": self._gru_step, "LSTM": self._lstm_step}[self.net.kind]
         return step(x, before, functions)
 
-    def _clipped(self, x: Value) -> Value:
+    def _clip_value(self, x: Value) -> Value:
         bound = self.net.clip
         return unary("clip", x, min=-bound, max=bound) if bound else x
 
-    def _plain(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
-        return [functions[0](self._clipped(x + matmul(before[0], self.net.value(self.weight))))]
+    def _rnn_step(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
+        return [functions[0](self._clip_value(x + matmul(before[0], self.net.value(self.weight))))]
 
-    def _gated(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
+    def _gru_step(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
         (hidden,), weight, width = before, self.net.value(self.weight), self.net.hidden
         update_x, reset_x, new_x = split(x, 3, dim=1)
         new_h = weight_new = hidden
@@ -272,21 +274,21 @@ class _Cell(NamedTuple):
         else:
             weight_gates, weight_new = split(weight, [2 * width, width], dim=1)
             update_h, reset_h = split(matmul(hidden, weight_gates), 2, dim=1)
-        update = functions[0](self._clipped(update_x + update_h))
-        reset = functions[0](self._clipped(reset_x + reset_h))
+        update = functions[0](self._clip_value(update_x + update_h))
+        reset = functions[0](self._clip_value(reset_x + reset_h))
         inner = reset * new_h if self.before_reset else matmul(reset * hidden, weight_new)
-        new = functions[1](self._clipped(new_x + inner))
+        new = functions[1](self._clip_value(new_x + inner))
         return [update * hidden + (1.0 - update) * new]
 
-    def _long(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
+    def _lstm_step(self, x: Value, before: list[Value], functions: Sequence[Function]) -> list[Value]:
         hidden, cell = before
         gates = x + matmul(hidden, self.net.value(self.weight))
         enter, leave, forget, new = split(gates, 4, dim=1)
         seen = split(self.net.value(self.peepholes), 3, dim=0) if self.peepholes else []
         if seen:
             enter, forget = enter + cell * seen[0], forget + cell * seen[2]
-        kept = functions[0](self._clipped(forget)) * cell
-        after = kept + functions[0](self._clipped(enter)) * functions[1](self._clipped(new))
+        kept = functions[0](self._clip_value(forget)) * cell
+        after = kept + functions[0](self._clip_value(enter)) * functions[1](self._clip_value(new))
         if seen:
             leave = leave + after * seen[1]
-        return [functions[0](self._clipped(leave)) * functions[2](after), after]
+        return [functions[0](self._clip_value(leave)) * functions[2](after), after]

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.models import array_of
-from pstranspile.frontends.onnx.reading import Reading, attribute, axes_of, is_code, onnx_reader, positive
+from pstranspile.frontends.onnx.reading import GraphReading, attribute, axes_of, is_code, onnx_reader, positive
 from pstranspile.ir.types import DType
 
 # Values of other dims: reshaped, and repeated up to dims, which may be known at run time only.
@@ -18,17 +18,17 @@ FAR = (1 << 31) - (1 << 7)
 """An index beyond the end of any dim, which attributes of f32 hold exactly."""
 
 
-def with_x_shape(op_type: str, source: str, out: str, reading: Reading, **attrs: object) -> None:
+def with_x_shape(op_type: str, source: str, out: str, reading: GraphReading, **attrs: object) -> None:
     """Appends an op such as reshape2, which also stores the old dims in XShape."""
     reading.op(op_type, {"X": source}, {"Out": out, "XShape": reading.temp(out)}, **attrs)
 
 
-def sizes_of(value: str, reading: Reading) -> list[int]:
+def sizes_of(value: str, reading: GraphReading) -> list[int]:
     """The dims of a value: numbers, or codes of dims that are known only at run time."""
     return [reading.size(value, axis) for axis in range(len(reading.dims(value)))]
 
 
-def reshape(source: str, out: str, asked: Sequence[int], reading: Reading) -> None:
+def reshape(source: str, out: str, asked: Sequence[int], reading: GraphReading) -> None:
     """Sets `out` to `source` with these dims: numbers, codes, 0 for the same dim as in the source, -1 for the rest."""
     if not asked:
         reading.scalars.add(out)
@@ -39,19 +39,19 @@ def reshape(source: str, out: str, asked: Sequence[int], reading: Reading) -> No
         wanted[codes[0]] = -1
     elif codes:
         shape = [-1 if is_code(dim) else dim for dim in wanted]
-        parts = [reading.measured(dim) for dim in wanted]
+        parts = [reading.size_variable(dim) for dim in wanted]
         made = {"Out": out, "XShape": reading.temp(out)}
         reading.op("reshape2", {"X": source, "ShapeTensor": parts}, made, shape=shape)
         return
     with_x_shape("reshape2", source, out, reading, shape=wanted)
 
 
-def transpose(source: str, out: str, order: Sequence[int], reading: Reading) -> None:
+def transpose(source: str, out: str, order: Sequence[int], reading: GraphReading) -> None:
     """Sets `out` to `source` with its dims in this order."""
     with_x_shape("transpose2", source, out, reading, axis=list(order))
 
 
-def swapped(source: str, first: int, second: int, reading: Reading) -> str:
+def swap_dims(source: str, first: int, second: int, reading: GraphReading) -> str:
     """A value that is `source` with two dims swapped; `source` itself if they are the same dim."""
     if first == second:
         return source
@@ -61,7 +61,7 @@ def swapped(source: str, first: int, second: int, reading: Reading) -> str:
     return made
 
 
-def expand(source: str, out: str, target: Sequence[int], reading: Reading) -> None:
+def expand(source: str, out: str, target: Sequence[int], reading: GraphReading) -> None:
     """Sets `out` to `source`, repeated along dims of size 1 to the dims `target`; larger dims of `source` stay."""
     dims = sizes_of(source, reading) or [1]
     target = [*[1] * (len(dims) - len(target)), *target]
@@ -75,13 +75,13 @@ def expand(source: str, out: str, target: Sequence[int], reading: Reading) -> No
         return
     listed = [-1 if is_code(count) else count for count in times]
     if -1 in listed:
-        parts = [reading.measured(count) for count in times]
+        parts = [reading.size_variable(count) for count in times]
         reading.op("expand", {"X": source, "expand_times_tensor": parts}, {"Out": out}, expand_times=listed)
     else:
         reading.op("expand", {"X": source}, {"Out": out}, expand_times=listed)
 
 
-def _times(dim: int, wanted: int, reading: Reading) -> int:
+def _times(dim: int, wanted: int, reading: GraphReading) -> int:
     if wanted in (1, dim):
         return 1
     if dim == 1:
@@ -89,10 +89,10 @@ def _times(dim: int, wanted: int, reading: Reading) -> int:
     if not is_code(dim) and not is_code(wanted):
         raise Refused(f"a dim of {dim} elements can't be repeated to {wanted}")
     sizes = reading.sizes
-    return sizes.combined("Div", sizes.combined("Max", dim, wanted), dim)
+    return sizes.binary_result("Div", sizes.binary_result("Max", dim, wanted), dim)
 
 
-def common(values: Sequence[str], reading: Reading, *, but: int = 0) -> list[int]:
+def common(values: Sequence[str], reading: GraphReading, *, but: int = 0) -> list[int]:
     """The dims to which these values can be broadcast together, without the last `but` dims."""
     dims = [held[: len(held) - but] for held in (sizes_of(value, reading) for value in values)]
     rank = max(map(len, dims))
@@ -103,12 +103,12 @@ def common(values: Sequence[str], reading: Reading, *, but: int = 0) -> list[int
         plain = [size for size in wanted if not is_code(size)]
         made = plain[0] if plain else wanted[0] if wanted else 1
         for size in wanted if not plain else []:
-            made = reading.sizes.combined("Max", made, size)
+            made = reading.sizes.binary_result("Max", made, size)
         result.append(made)
     return result
 
 
-def of_one_shape(values: Sequence[str], reading: Reading) -> list[str]:
+def of_one_shape(values: Sequence[str], reading: GraphReading) -> list[str]:
     """The values, each broadcast to their common dims."""
     target = common(values, reading)
     result: list[str] = []
@@ -124,14 +124,14 @@ def of_one_shape(values: Sequence[str], reading: Reading) -> list[str]:
 # Indices, which ONNX may count from the end of a dim, converted to Fluid's, which count from its beginning.
 
 
-def counted(index: str, sizes: Sequence[int], reading: Reading, *, inside: bool = True) -> str:
+def nonnegative_indices(index: str, sizes: Sequence[int], reading: GraphReading, *, inside: bool = True) -> str:
     """Indices along a dim, or rows of indices along several dims, of these sizes (or codes), counted from the
     beginning.
 
     Known indices are converted now; for indices that are computed at run time ops are appended. Raises Refused for
     known ones outside of the dim, unless this is allowed (not `inside`), as for numbers of classes that name none.
     """
-    known = reading.known.get(reading.resolved(index))
+    known = reading.known.get(reading.resolve_alias(index))
     if known is None or reading.is_computed(index):
         return _by_ops(index, sizes, reading)
     if known.size == 0:
@@ -147,21 +147,21 @@ def counted(index: str, sizes: Sequence[int], reading: Reading, *, inside: bool 
     return made
 
 
-def _by_ops(index: str, sizes: Sequence[int], reading: Reading) -> str:
+def _by_ops(index: str, sizes: Sequence[int], reading: GraphReading) -> str:
     if reading.tensor(index).dtype not in (DType.INT32, DType.INT64):
         index = reading.as_type(index, DType.INT64)
     kind = reading.tensor(index).dtype
-    zeros = reading.made("fill_zeros_like", index, X=index)
-    below = reading.made("less_than", index, X=index, Y=zeros)
-    moved = reading.made("elementwise_add", index, X=index, Y=_ends(index, sizes, kind, reading))
-    made = reading.made("where", index, Condition=below, X=moved, Y=index)
+    zeros = reading.op_result("fill_zeros_like", index, X=index)
+    below = reading.op_result("less_than", index, X=index, Y=zeros)
+    moved = reading.op_result("elementwise_add", index, X=index, Y=_sizes_variable(index, sizes, kind, reading))
+    made = reading.op_result("where", index, Condition=below, X=moved, Y=index)
     reading.draft.stop_gradient.update((zeros, below, moved, made))
     if reading.is_scalar(index):
         reading.scalars.add(made)
     return made
 
 
-def _ends(index: str, sizes: Sequence[int], kind: DType, reading: Reading) -> str:
+def _sizes_variable(index: str, sizes: Sequence[int], kind: DType, reading: GraphReading) -> str:
     """A variable that holds these sizes, along one dim."""
     if len(sizes) == 1 and not is_code(sizes[0]):
         fill(
@@ -176,13 +176,13 @@ def _ends(index: str, sizes: Sequence[int], kind: DType, reading: Reading) -> st
 
 
 @onnx_reader("Concat")
-def _concat(node: Any, reading: Reading) -> None:
+def _concat(node: Any, reading: GraphReading) -> None:
     axis = attribute(node, "axis") % len(reading.dims(node.input[0]))
     reading.op("concat", {"X": list(node.input)}, {"Out": node.output[0]}, axis=axis)
 
 
 @onnx_reader("Split")
-def _split(node: Any, reading: Reading) -> None:
+def _split(node: Any, reading: GraphReading) -> None:
     dims = reading.dims(node.input[0])
     axis: int = attribute(node, "axis", 0) % len(dims)
     whole, count = dims[axis], len(node.output)
@@ -204,7 +204,7 @@ def _split(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Slice")
-def _slice(node: Any, reading: Reading) -> None:
+def _slice(node: Any, reading: GraphReading) -> None:
     source, out = node.input[0], node.output[0]
     names = [*node.input[1:], "", ""]
     starts, ends = (reading.numbers(name, "where it cuts") for name in names[:2])
@@ -214,7 +214,7 @@ def _slice(node: Any, reading: Reading) -> None:
     if 0 in steps:
         raise Refused("it has a step of 0")
     if min(steps, default=1) < 0:
-        source = _turned(source, axes, starts, ends, steps, reading)
+        source = _reverse_negative_steps(source, axes, starts, ends, steps, reading)
     sizes = sizes_of(source, reading)
     ends = [FAR if is_code(end) and end == sizes[axis] else end for axis, end in zip(axes, ends, strict=True)]
     cut = [
@@ -223,7 +223,7 @@ def _slice(node: Any, reading: Reading) -> None:
         if (start, step) != (0, 1) or _ends_inside(end, sizes[axis])
     ]
     if cut:
-        _cut(source, out, cut, reading)
+        _append_slice(source, out, cut, reading)
     else:
         reading.alias(out, source)
 
@@ -232,8 +232,8 @@ def _ends_inside(end: int, size: int) -> bool:
     return end < FAR and (is_code(end) or is_code(size) or end < size)
 
 
-def _turned(
-    source: str, axes: list[int], starts: list[int], ends: list[int], steps: list[int], reading: Reading
+def _reverse_negative_steps(
+    source: str, axes: list[int], starts: list[int], ends: list[int], steps: list[int], reading: GraphReading
 ) -> str:
     """The source reversed along the axes with negative steps, whose bounds are changed to count in the
     new direction.
@@ -252,10 +252,10 @@ def _turned(
             starts[at] = size - 1 - chosen.start
             ends[at] = size - 1 - chosen.stop
         steps[at] = -steps[at]
-    return reading.made("reverse", source, {"axis": [axes[at] for at in backwards]}, X=source)
+    return reading.op_result("reverse", source, {"axis": [axes[at] for at in backwards]}, X=source)
 
 
-def _cut(source: str, out: str, cut: Sequence[tuple[int, int, int, int]], reading: Reading) -> None:
+def _append_slice(source: str, out: str, cut: Sequence[tuple[int, int, int, int]], reading: GraphReading) -> None:
     axes, starts, ends, steps = (list(column) for column in zip(*cut, strict=True))
     inputs: dict[str, Any] = {"Input": source}
     attrs: dict[str, object] = {"axes": axes}
@@ -264,7 +264,7 @@ def _cut(source: str, out: str, cut: Sequence[tuple[int, int, int, int]], readin
         attrs[name] = [-1 if is_code(number) else max(min(number, FAR), -FAR) for number in numbers]
         if computed:
             bounds = [number if is_code(number) else max(number, -FAR) for number in numbers]
-            inputs[slot] = [reading.measured(number) for number in bounds]
+            inputs[slot] = [reading.size_variable(number) for number in bounds]
     if computed:
         attrs["infer_flags"] = [-1] * len(axes)
     if {*steps} == {1}:
@@ -273,16 +273,16 @@ def _cut(source: str, out: str, cut: Sequence[tuple[int, int, int, int]], readin
         reading.op("strided_slice", inputs, {"Out": out}, strides=steps, **attrs)
 
 
-def part(source: str, axis: int, start: int, end: int, reading: Reading) -> str:
+def part(source: str, axis: int, start: int, end: int, reading: GraphReading) -> str:
     """The elements of a value from `start` to `end` along an axis."""
-    return reading.made("slice", source, {"axes": [axis], "starts": [start], "ends": [end]}, Input=source)
+    return reading.op_result("slice", source, {"axes": [axis], "starts": [start], "ends": [end]}, Input=source)
 
 
 # Padding
 
 
 @onnx_reader("Pad")
-def _pad(node: Any, reading: Reading) -> None:
+def _pad(node: Any, reading: GraphReading) -> None:
     source, out, mode = node.input[0], node.output[0], attribute(node, "mode", "constant")
     rank = len(reading.dims(source))
     pads, names = reading.ints(node.input[1], "its padding"), [*node.input[2:], "", ""]
@@ -290,7 +290,7 @@ def _pad(node: Any, reading: Reading) -> None:
     sides = [(0, 0)] * rank
     for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         sides[axis] = (before, after)
-    source, sides = _cropped(source, sides, reading)
+    source, sides = _crop_negative_padding(source, sides, reading)
     if not any(map(any, sides)):
         reading.alias(out, source)
     elif mode == "constant":
@@ -302,11 +302,13 @@ def _pad(node: Any, reading: Reading) -> None:
         reading.op("pad2d", {"X": source}, {"Out": out}, paddings=paddings, mode=mode)
     else:
         for axis, (before, after) in enumerate(sides):
-            source = _continued(source, axis, before, after, mode, reading)
+            source = _pad_with_own_elements(source, axis, before, after, mode, reading)
         reading.alias(out, source)
 
 
-def _cropped(source: str, sides: list[tuple[int, int]], reading: Reading) -> tuple[str, list[tuple[int, int]]]:
+def _crop_negative_padding(
+    source: str, sides: list[tuple[int, int]], reading: GraphReading
+) -> tuple[str, list[tuple[int, int]]]:
     """(a value without the elements that negative padding removes, the remaining padding)."""
     for axis, (before, after) in enumerate(sides):
         if min(before, after) < 0:
@@ -314,7 +316,7 @@ def _cropped(source: str, sides: list[tuple[int, int]], reading: Reading) -> tup
     return source, [(max(before, 0), max(after, 0)) for before, after in sides]
 
 
-def _continued(source: str, axis: int, before: int, after: int, mode: str, reading: Reading) -> str:
+def _pad_with_own_elements(source: str, axis: int, before: int, after: int, mode: str, reading: GraphReading) -> str:
     """A value extended at both ends of an axis with its own elements (mode reflect, edge or wrap), joined from parts of
     it.
     """
@@ -330,21 +332,21 @@ def _continued(source: str, axis: int, before: int, after: int, mode: str, readi
     if after:
         bounds = {"reflect": (-after - 1, -1), "edge": (-1, FAR), "wrap": (0, after)}[mode]
         parts.append(_end(part(source, axis, *bounds, reading), axis, after, mode, reading))
-    return reading.made("concat", source, {"axis": axis}, X=parts)
+    return reading.op_result("concat", source, {"axis": axis}, X=parts)
 
 
-def _end(source: str, axis: int, size: int, mode: str, reading: Reading) -> str:
+def _end(source: str, axis: int, size: int, mode: str, reading: GraphReading) -> str:
     if mode == "wrap":
         return source
     if mode == "reflect":
-        return reading.made("reverse", source, {"axis": [axis]}, X=source)
+        return reading.op_result("reverse", source, {"axis": [axis]}, X=source)
     made, sizes = reading.temp(source), sizes_of(source, reading)
     expand(source, made, [*sizes[:axis], size, *sizes[axis + 1 :]], reading)
     return made
 
 
 @onnx_reader("DepthToSpace", "SpaceToDepth")
-def _depth_to_space(node: Any, reading: Reading) -> None:
+def _depth_to_space(node: Any, reading: GraphReading) -> None:
     source, out, size = node.input[0], node.output[0], attribute(node, "blocksize")
     deep = node.op_type == "DepthToSpace"
     if deep and attribute(node, "mode", "DCR") == "CRD":
@@ -365,9 +367,9 @@ def _depth_to_space(node: Any, reading: Reading) -> None:
     reshape(turned, out, [batch, channels // size**2 if deep else channels * size**2, *changed], reading)
 
 
-def _by(dim: int, size: int, reading: Reading, *, multiply: bool) -> int:
+def _by(dim: int, size: int, reading: GraphReading, *, multiply: bool) -> int:
     if is_code(dim):
-        return reading.sizes.combined("Mul" if multiply else "Div", dim, size)
+        return reading.sizes.binary_result("Mul" if multiply else "Div", dim, size)
     return dim * size if multiply else dim // size
 
 
@@ -375,27 +377,27 @@ def _by(dim: int, size: int, reading: Reading, *, multiply: bool) -> int:
 
 
 @onnx_reader("Gather")
-def _gather(node: Any, reading: Reading) -> None:
+def _gather(node: Any, reading: GraphReading) -> None:
     (data, index), out = node.input, node.output[0]
     dims = reading.dims(data)
     axis = attribute(node, "axis", 0) % len(dims)
-    known = reading.known.get(reading.resolved(index))
+    known = reading.known.get(reading.resolve_alias(index))
     size = reading.size(data, axis)
     if known is not None and known.ndim == 0 and not reading.is_computed(index):
-        counted(index, [size], reading)
+        nonnegative_indices(index, [size], reading)
         at = int(known)
         attrs = {"axes": [axis], "starts": [at], "ends": [at + 1 if at != -1 else (1 << 31) - 1]}
         if len(dims) == 1:
             reading.scalars.add(out)
         reading.op("slice", {"Input": data}, {"Out": out}, decrease_axis=[axis], **attrs)
     elif axis == 0 and reading.is_weight(data) and len(dims) == 2 and known is None and reading.dims(index):
-        rows = counted(index, [size], reading)
+        rows = nonnegative_indices(index, [size], reading)
         reading.op("lookup_table_v2", {"W": data, "Ids": reading.as_type(rows, DType.INT64)}, {"Out": out})
     else:
-        _gather_rows(data, counted(index, [size], reading), out, axis, reading)
+        _gather_rows(data, nonnegative_indices(index, [size], reading), out, axis, reading)
 
 
-def _gather_rows(data: str, index: str, out: str, axis: int, reading: Reading) -> None:
+def _gather_rows(data: str, index: str, out: str, axis: int, reading: GraphReading) -> None:
     """Gather: moves the axis to the front, selects rows by the flattened index, and restores the order of the dims."""
     sizes, chosen = sizes_of(data, reading), sizes_of(index, reading)
     flat = index
@@ -419,18 +421,18 @@ def _gather_rows(data: str, index: str, out: str, axis: int, reading: Reading) -
 
 
 @onnx_reader("GatherND")
-def _gather_nd(node: Any, reading: Reading) -> None:
+def _gather_nd(node: Any, reading: GraphReading) -> None:
     if attribute(node, "batch_dims", 0):
         raise Refused("it has batch_dims; Fluid's gather_nd has positions in all dims")
     (data, index), out = node.input, node.output[0]
     if len(reading.dims(index)) < 2:
         raise Refused("its positions are one row; Fluid's gather_nd has rows of them")
-    index = counted(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
+    index = nonnegative_indices(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
     reading.op("gather_nd", {"X": data, "Index": index}, {"Out": out})
 
 
 @onnx_reader("GatherElements")
-def _gather_elements(node: Any, reading: Reading) -> None:
+def _gather_elements(node: Any, reading: GraphReading) -> None:
     """GatherElements: from each row of a matrix, the elements that the same row of the index selects."""
     (data, index), out = node.input, node.output[0]
     rank = len(reading.dims(data))
@@ -439,17 +441,17 @@ def _gather_elements(node: Any, reading: Reading) -> None:
     for at, (one, other) in enumerate(zip(sizes, wanted, strict=True)):
         if at != axis and one != other and not is_code(one) and not is_code(other):
             data = part(data, at, 0, other, reading)
-    picked_along(data, counted(index, [sizes[axis]], reading), axis, out, reading)
+    picked_along(data, nonnegative_indices(index, [sizes[axis]], reading), axis, out, reading)
 
 
-def picked_along(data: str, index: str, axis: int, out: str, reading: Reading) -> None:
+def picked_along(data: str, index: str, axis: int, out: str, reading: GraphReading) -> None:
     """Sets `out` to the elements of `data` at the indices along an axis; along the other axes, both have the same size.
     The axis is moved to the end for this.
     """
     rank, dims = len(reading.dims(data)), [*sizes_of(index, reading)]
     flat: list[str] = []
     for value in (data, index):
-        last = swapped(value, axis, rank - 1, reading)
+        last = swap_dims(value, axis, rank - 1, reading)
         if rank != 2:
             reshape(last, made := reading.temp(value), [-1, sizes_of(last, reading)[-1]], reading)
             last = made
@@ -463,11 +465,11 @@ def picked_along(data: str, index: str, axis: int, out: str, reading: Reading) -
         reshape(picked, out, dims, reading)
         return
     reshape(picked, wide := reading.temp(out), dims, reading)
-    reading.alias(out, swapped(wide, axis, rank - 1, reading))
+    reading.alias(out, swap_dims(wide, axis, rank - 1, reading))
 
 
 @onnx_reader("Where")
-def _where(node: Any, reading: Reading) -> None:
+def _where(node: Any, reading: GraphReading) -> None:
     condition, x, y = of_one_shape(node.input, reading)
     reading.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": node.output[0]})
 
@@ -476,26 +478,26 @@ def _where(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("TopK")
-def _top_k(node: Any, reading: Reading) -> None:
+def _top_k(node: Any, reading: GraphReading) -> None:
     (source, count), outs = node.input, [*node.output, ""]
     rank, (k,) = len(reading.dims(source)), reading.numbers(count, "how many it takes")
     axis = attribute(node, "axis", -1) % rank
-    given = swapped(source, axis, rank - 1, reading)
+    given = swap_dims(source, axis, rank - 1, reading)
     largest = bool(attribute(node, "largest", 1))
     if not largest:
         given = reading.scaled(given, -1.0)
     values, indices = reading.temp(source), reading.temp(source)
-    number = {"K": reading.measured(k)} if is_code(k) else {}
+    number = {"K": reading.size_variable(k)} if is_code(k) else {}
     reading.op("top_k", {"X": given, **number}, {"Out": values, "Indices": indices}, k=-1 if number else k)
     if not largest:
         values = reading.scaled(values, -1.0)
     for made, out in zip((values, indices), outs, strict=False):
         if out:
-            reading.alias(out, swapped(made, axis, rank - 1, reading))
+            reading.alias(out, swap_dims(made, axis, rank - 1, reading))
 
 
 @onnx_reader("ArgMax", "ArgMin")
-def _arg_max(node: Any, reading: Reading) -> None:
+def _arg_max(node: Any, reading: GraphReading) -> None:
     source, out = node.input[0], node.output[0]
     op_type = "arg_max" if node.op_type == "ArgMax" else "arg_min"
     keep = bool(attribute(node, "keepdims", 1))
@@ -506,17 +508,17 @@ def _arg_max(node: Any, reading: Reading) -> None:
     if not attribute(node, "select_last_index", 0) or not dims:
         reading.op(op_type, {"X": source}, {"Out": out}, axis=axis, keepdims=keep)
         return
-    turned = reading.made("reverse", source, {"axis": [axis]}, X=source)
-    from_end = reading.made(op_type, out, {"axis": axis, "keepdims": keep}, X=turned)
+    turned = reading.op_result("reverse", source, {"axis": [axis]}, X=source)
+    from_end = reading.op_result(op_type, out, {"axis": axis, "keepdims": keep}, X=turned)
     size = sizes_of(source, reading)[int(axis)]
-    last = reading.as_type(reading.measured(reading.sizes.combined("Sub", size, 1)), DType.INT64)
-    wide = reading.made("fill_zeros_like", out, X=from_end)
-    wide = reading.made("elementwise_add", out, X=wide, Y=last)
+    last = reading.as_type(reading.size_variable(reading.sizes.binary_result("Sub", size, 1)), DType.INT64)
+    wide = reading.op_result("fill_zeros_like", out, X=from_end)
+    wide = reading.op_result("elementwise_add", out, X=wide, Y=last)
     reading.op("elementwise_sub", {"X": wide, "Y": from_end}, {"Out": out})
 
 
 @onnx_reader("OneHot")
-def _one_hot(node: Any, reading: Reading) -> None:
+def _one_hot(node: Any, reading: GraphReading) -> None:
     (index, depth, values), out = node.input, node.output[0]
     given, (off, on) = reading.constant(depth, "its depth"), reading.constant(values, "its values").reshape(-1)
     if reading.is_computed(depth) or given.size != 1 or given.dtype.kind not in "iuf":
@@ -525,11 +527,11 @@ def _one_hot(node: Any, reading: Reading) -> None:
     rank = len(reading.dims(index))
     axis = attribute(node, "axis", -1) % (rank + 1)
     attrs = {"depth": count, "allow_out_of_range": True}
-    classes = counted(reading.as_type(index, DType.INT64), [count], reading, inside=False)
-    scaled = reading.made("one_hot_v2", out, attrs, X=classes)
+    classes = nonnegative_indices(reading.as_type(index, DType.INT64), [count], reading, inside=False)
+    scaled = reading.op_result("one_hot_v2", out, attrs, X=classes)
     if (float(off), float(on)) != (0.0, 1.0):
         attrs = {"scale": float(on) - float(off), "bias": float(off)}
-        scaled = reading.made("scale", out, attrs, X=scaled)
+        scaled = reading.op_result("scale", out, attrs, X=scaled)
     kind = reading.kind_of_array(reading.constant(values, "its values"))
     made = reading.as_type(scaled, kind)
     if axis == rank:
@@ -539,7 +541,7 @@ def _one_hot(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("CumSum")
-def _cumsum(node: Any, reading: Reading) -> None:
+def _cumsum(node: Any, reading: GraphReading) -> None:
     rank = len(reading.dims(node.input[0]))
     (axis,) = positive(reading.ints(node.input[1], "its axis"), rank)
     attrs = {name: bool(attribute(node, name, 0)) for name in ("exclusive", "reverse")}
@@ -547,7 +549,7 @@ def _cumsum(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Trilu")
-def _trilu(node: Any, reading: Reading) -> None:
+def _trilu(node: Any, reading: GraphReading) -> None:
     names = [*node.input, ""]
     diagonal = reading.ints(names[1], "its diagonal")[0] if names[1] else 0
     lower = not attribute(node, "upper", 1)
@@ -558,30 +560,30 @@ def _trilu(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("ScatterND")
-def _scatter_nd(node: Any, reading: Reading) -> None:
+def _scatter_nd(node: Any, reading: GraphReading) -> None:
     """ScatterND. Fluid adds to elements at positions; to replace elements, they are set to 0 before."""
     (data, index, updates), out = node.input, node.output[0]
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add"):
         raise Refused(f"its reduction is {how}; Fluid's scatter_nd_add adds")
-    index = counted(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
+    index = nonnegative_indices(index, sizes_of(data, reading)[: reading.dims(index)[-1]], reading)
     if how == "none":
-        zeros = reading.made("fill_zeros_like", out, X=data)
-        ones = reading.made("fill_any_like", out, {"value": 1.0}, X=updates)
-        hits = reading.made("scatter_nd_add", out, X=zeros, Index=index, Updates=ones)
-        above = reading.made("greater_than", out, X=hits, Y=zeros)
-        data = reading.made("where", out, Condition=above, X=zeros, Y=data)
+        zeros = reading.op_result("fill_zeros_like", out, X=data)
+        ones = reading.op_result("fill_any_like", out, {"value": 1.0}, X=updates)
+        hits = reading.op_result("scatter_nd_add", out, X=zeros, Index=index, Updates=ones)
+        above = reading.op_result("greater_than", out, X=hits, Y=zeros)
+        data = reading.op_result("where", out, Condition=above, X=zeros, Y=data)
         reading.draft.stop_gradient.update((zeros, ones, hits, above))
     reading.op("scatter_nd_add", {"X": data, "Index": index, "Updates": updates}, {"Out": out})
 
 
 @onnx_reader("ScatterElements")
-def _scatter_elements(node: Any, reading: Reading) -> None:
+def _scatter_elements(node: Any, reading: GraphReading) -> None:
     (data, index, updates), out = node.input, node.output[0]
     how = attribute(node, "reduction", "none")
     if how not in ("none", "add") or len(reading.dims(data)) != 1:
         raise Refused("it puts elements along a dim of several; Fluid's scatter puts rows")
-    index = counted(index, [reading.size(data, 0)], reading)
+    index = nonnegative_indices(index, [reading.size(data, 0)], reading)
     flat = reading.temp(index)
     reshape(index, flat, [-1], reading)
     inputs = {"X": data, "Ids": flat, "Updates": updates}
@@ -589,16 +591,16 @@ def _scatter_elements(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Identity", "Dropout")
-def _identity(node: Any, reading: Reading) -> None:
+def _identity(node: Any, reading: GraphReading) -> None:
     if any(node.output[1:]):
         raise Refused("its mask is asked for")
     reading.alias(node.output[0], node.input[0])
 
 
 @onnx_reader("Reshape")
-def _reshape(node: Any, reading: Reading) -> None:
+def _reshape(node: Any, reading: GraphReading) -> None:
     source, shape = node.input
-    if reading.resolved(shape) not in reading.known:
+    if reading.resolve_alias(shape) not in reading.known:
         _reshape_by_value(node, reading)
         return
     asked = reading.numbers(shape, "its shape")
@@ -610,7 +612,7 @@ def _reshape(node: Any, reading: Reading) -> None:
     reshape(source, node.output[0], asked, reading)
 
 
-def _reshape_by_value(node: Any, reading: Reading) -> None:
+def _reshape_by_value(node: Any, reading: GraphReading) -> None:
     source, shape = node.input
     (rank,) = reading.dims(shape)
     if rank < 1:
@@ -623,14 +625,14 @@ def _reshape_by_value(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Flatten")
-def _flatten(node: Any, reading: Reading) -> None:
+def _flatten(node: Any, reading: GraphReading) -> None:
     axis = attribute(node, "axis", 1)
     rank = len(reading.dims(node.input[0]))
     with_x_shape("flatten2", node.input[0], node.output[0], reading, axis=axis + rank if axis < 0 else axis)
 
 
 @onnx_reader("Transpose")
-def _transpose(node: Any, reading: Reading) -> None:
+def _transpose(node: Any, reading: GraphReading) -> None:
     rank = len(reading.dims(node.input[0]))
     if rank == 0:
         reading.alias(node.output[0], node.input[0])
@@ -639,7 +641,7 @@ def _transpose(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Squeeze")
-def _squeeze(node: Any, reading: Reading) -> None:
+def _squeeze(node: Any, reading: GraphReading) -> None:
     source, out = node.input[0], node.output[0]
     dims = reading.dims(source)
     axes = axes_of(node, reading)
@@ -656,7 +658,7 @@ def _squeeze(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Unsqueeze")
-def _unsqueeze(node: Any, reading: Reading) -> None:
+def _unsqueeze(node: Any, reading: GraphReading) -> None:
     source, out, axes = node.input[0], node.output[0], axes_of(node, reading) or []
     axes = sorted(positive(axes, len(reading.dims(source)) + len(axes)))
     if reading.is_scalar(source):
@@ -668,17 +670,17 @@ def _unsqueeze(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Expand")
-def _expand(node: Any, reading: Reading) -> None:
+def _expand(node: Any, reading: GraphReading) -> None:
     expand(node.input[0], node.output[0], reading.numbers(node.input[1], "its shape"), reading)
 
 
 @onnx_reader("Tile")
-def _tile(node: Any, reading: Reading) -> None:
+def _tile(node: Any, reading: GraphReading) -> None:
     times = reading.numbers(node.input[1], "how often it repeats")
     listed = [-1 if is_code(count) else count for count in times]
     inputs: dict[str, Any] = {"X": node.input[0]}
     if any(map(is_code, times)):
-        inputs["expand_times_tensor"] = [reading.measured(count) for count in times]
+        inputs["expand_times_tensor"] = [reading.size_variable(count) for count in times]
     reading.op("expand", inputs, {"Out": node.output[0]}, expand_times=listed)
 
 
@@ -688,7 +690,7 @@ _FILLED = {kind: kind.value for kind in (DType.FP32, DType.FP64, DType.INT32, DT
 
 
 @onnx_reader("ConstantOfShape")
-def _constant_of_shape(node: Any, reading: Reading) -> None:
+def _constant_of_shape(node: Any, reading: GraphReading) -> None:
     """A constant with a dim that is known only at run time, or with very many elements; other constants are computed
     before.
     """
@@ -697,7 +699,7 @@ def _constant_of_shape(node: Any, reading: Reading) -> None:
     fill(node.output[0], dims, np.zeros(1, "float32") if value is None else array_of(value), reading)
 
 
-def fill(out: str, dims: list[int], value: Any, reading: Reading) -> None:
+def fill(out: str, dims: list[int], value: Any, reading: GraphReading) -> None:
     """Sets `out` to a constant with dims `dims`, which may contain codes."""
     kind = next((held for held in _FILLED if held.text == _text(value)), None)
     if kind is None:
@@ -706,7 +708,7 @@ def fill(out: str, dims: list[int], value: Any, reading: Reading) -> None:
     written = str(int(number)) if kind in (DType.INT64, DType.INT32, DType.BOOL) else repr(float(number))
     attrs: dict[str, Any] = {"dtype": kind.value, "value": float(number), "str_value": written}
     attrs["shape"] = [-1 if is_code(dim) else dim for dim in dims]
-    inputs = {"ShapeTensorList": [reading.measured(dim) for dim in dims]} if any(map(is_code, dims)) else {}
+    inputs = {"ShapeTensorList": [reading.size_variable(dim) for dim in dims]} if any(map(is_code, dims)) else {}
     reading.op("fill_constant", inputs, {"Out": out}, **attrs)
     reading.draft.stop_gradient.add(out)
 
@@ -718,12 +720,12 @@ def _text(value: Any) -> str:
 
 
 @onnx_reader("Range")
-def _range(node: Any, reading: Reading) -> None:
+def _range(node: Any, reading: GraphReading) -> None:
     given: list[str] = []
     for name in node.input:
-        known = reading.known.get(reading.resolved(name))
+        known = reading.known.get(reading.resolve_alias(name))
         if known is not None:
-            given.append(reading.measured(int(known)) if known.dtype.kind == "i" else name)
+            given.append(reading.size_variable(int(known)) if known.dtype.kind == "i" else name)
         else:
             given.append(name)
     kinds = {reading.tensor(name).dtype for name in given}
@@ -735,7 +737,7 @@ def _range(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("EyeLike")
-def _eye_like(node: Any, reading: Reading) -> None:
+def _eye_like(node: Any, reading: GraphReading) -> None:
     rows, columns = reading.dims(node.input[0])
     if min(rows, columns) < 0 or attribute(node, "k", 0):
         raise Refused("its diagonal is not the main one, or its dims are known at run time only")
@@ -745,7 +747,7 @@ def _eye_like(node: Any, reading: Reading) -> None:
 
 
 @onnx_reader("Cast", "CastLike")
-def _cast(node: Any, reading: Reading) -> None:
+def _cast(node: Any, reading: GraphReading) -> None:
     out = node.output[0]
     like = node.op_type == "CastLike"
     kind = reading.tensor(node.input[1]).dtype if like else reading.kind(attribute(node, "to"), out)

@@ -164,7 +164,7 @@ class Sizes:
         """The meaning of a code."""
         return self._sizes[_CODES - code]
 
-    def combined(self, node_type: str, left: int, right: int) -> int:
+    def binary_result(self, node_type: str, left: int, right: int) -> int:
         """The number or code of the result of a node such as `Mul` on two numbers or codes."""
         if node_type == "Mul":
             return self._product(left, right)
@@ -184,7 +184,7 @@ class Sizes:
         size = self.of(number)
         return size if isinstance(size, Product) else Product(1, (number,))
 
-    def _made(self, factor: int, codes: Sequence[int]) -> int:
+    def _code_of_product(self, factor: int, codes: Sequence[int]) -> int:
         if abs(factor) >= 1 << 63 or len(codes) > _MOST_FACTORS:
             raise Refused("it multiplies dims that are known at run time only to more than a whole number can be")
         if not codes or factor == 0:
@@ -193,7 +193,7 @@ class Sizes:
 
     def _product(self, left: int, right: int) -> int:
         first, second = self._factors(left), self._factors(right)
-        return self._made(first.factor * second.factor, (*first.codes, *second.codes))
+        return self._code_of_product(first.factor * second.factor, (*first.codes, *second.codes))
 
     def _quotient(self, left: int, right: int) -> int:
         first, second = self._factors(left), self._factors(right)
@@ -204,7 +204,7 @@ class Sizes:
             rest.remove(code)
         else:
             if second.factor and first.factor % second.factor == 0:
-                return self._made(first.factor // second.factor, rest)
+                return self._code_of_product(first.factor // second.factor, rest)
         return self.code(Pair(_OPS["Div"], left, right))
 
 
@@ -218,7 +218,7 @@ def has_codes(array: Array) -> bool:
     return array.dtype.kind == "i" and array.dtype.itemsize == 8 and bool(((array <= _CODES) & (array > _LAST)).any())
 
 
-def combined(node_type: str, left: Array, right: Array, sizes: Sizes) -> Array | None:
+def combine_arrays(node_type: str, left: Array, right: Array, sizes: Sizes) -> Array | None:
     """The result of a node on two arrays of whole numbers, some of which are codes; None if it has no code."""
     if node_type not in _OPS:
         return None
@@ -249,7 +249,7 @@ _NUMBERS: dict[str, Callable[[int, int], int]] = {
 def number_made(node_type: str, left: int, right: int, sizes: Sizes) -> int:
     """The result of a node such as `Mul` on two whole numbers or codes."""
     plain = not (is_code(left) or is_code(right))
-    return _NUMBERS[node_type](left, right) if plain else sizes.combined(node_type, left, right)
+    return _NUMBERS[node_type](left, right) if plain else sizes.binary_result(node_type, left, right)
 
 
 def equal(left: Array, right: Array) -> Array | None:
@@ -272,7 +272,7 @@ _DTYPES = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 _OF_NUMPY = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
 
-class Reading:
+class GraphReading:
     """The variables that hold the values of a graph, and the values that are known before the run.
 
     `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None. `weights`
@@ -421,7 +421,7 @@ class Reading:
             return self.sizes.code(self._sources.setdefault(symbol, Dim(name, axis)))
         return self.sizes.code(Dim(name, axis))
 
-    def measured(self, number: int) -> str:
+    def size_variable(self, number: int) -> str:
         """A variable i32[1] that holds a number or the meaning of a code."""
         waiting = [number]
         while waiting:
@@ -468,7 +468,7 @@ class Reading:
     def _measure(self, value: str, array: Array) -> None:
         """Computes the variable (int64) of a value some of whose numbers are codes."""
         self.draft.stop_gradient.add(value)
-        parts = [self.measured(int(number)) for number in array.reshape(-1)]
+        parts = [self.size_variable(int(number)) for number in array.reshape(-1)]
         whole = parts[0] if len(parts) == 1 else self.temp(value)
         if len(parts) > 1:
             self.op("concat", {"X": parts}, {"Out": whole}, axis=0)
@@ -516,16 +516,16 @@ class Reading:
         for name in (name for names in made.values() for name in names):
             if self.draft.find(name) is None:
                 self.draft.declare(Var(name))
-        given = {slot: self._given(names) for slot, names in inputs.items()}
+        given = {slot: self._variable_names(names) for slot, names in inputs.items()}
         self.draft.op(op_type, given, made, attrs)
 
-    def made(self, op_type: str, of: str, attrs: Mapping[str, object] = EMPTY, **inputs: Any) -> str:
+    def op_result(self, op_type: str, of: str, attrs: Mapping[str, object] = EMPTY, **inputs: Any) -> str:
         """Appends an op and returns its result `Out`, a new intermediate value, whose name is derived from `of`."""
         out = self.temp(of)
         self.op(op_type, inputs, {"Out": out}, **attrs)
         return out
 
-    def _given(self, names: Any) -> list[str]:
+    def _variable_names(self, names: Any) -> list[str]:
         return [self.name(name) for name in ([names] if isinstance(names, str) else names) if name]
 
     def cast(self, source: str, out: str, kind: DType) -> None:
@@ -542,7 +542,7 @@ class Reading:
 
     def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
         """A new value: `value` * factor + bias."""
-        return self.made("scale", value, {"scale": factor, "bias": bias}, X=value)
+        return self.op_result("scale", value, {"scale": factor, "bias": bias}, X=value)
 
     def temp(self, of: str) -> str:
         """A new name for an intermediate value, derived from `of`."""
@@ -571,7 +571,7 @@ class Reading:
         self._weights.add(name)
         return name
 
-    def resolved(self, value: str) -> str:
+    def resolve_alias(self, value: str) -> str:
         """The value of which `value` is another name, or `value` itself."""
         return self._aliases.get(value, value)
 
@@ -612,7 +612,7 @@ def attribute(node: Any, name: str, default: Any = None) -> Any:
     return default
 
 
-def axes_of(node: Any, reading: Reading, at: int = 1) -> list[int] | None:
+def axes_of(node: Any, reading: GraphReading, at: int = 1) -> list[int] | None:
     """The axes of a node, from an attribute or from the input `at`; None if it has none."""
     if len(node.input) > at and node.input[at]:
         return reading.ints(node.input[at], "its axes")
@@ -627,7 +627,7 @@ def dtype_of(number: int, name: str) -> DType:
     return _DTYPES[number]
 
 
-Reader: TypeAlias = Callable[[Any, Reading], None]
+Reader: TypeAlias = Callable[[Any, GraphReading], None]
 """A function that adds the ops of a node to a program. Raises Refused."""
 
 READERS: dict[str, Reader] = {}

@@ -33,7 +33,7 @@ _SAME = {**FUNCTIONS, "assign": "Identity"}
 
 
 @onnx_writer(*_SAME)
-def _same(op: Op, graph: Graph) -> None:
+def _equivalent_node(op: Op, graph: Graph) -> None:
     graph.node(_SAME[op.type], [graph.input(op, "X")], op.outputs["Out"])
 
 
@@ -156,7 +156,7 @@ def _scale(op: Op, graph: Graph) -> None:
 _BINARY = {**OPERATORS, "minus": "Sub"}
 
 
-def aligned(op: Op, graph: Graph) -> tuple[str, str]:
+def align_operands(op: Op, graph: Graph) -> tuple[str, str]:
     """X and Y with dims of size 1 inserted, so that the dims of the narrower one are aligned at `axis`."""
     names = op.inputs["X"][0], op.inputs["Y"][0]
     x, y = (graph.read(name) for name in names)
@@ -174,12 +174,12 @@ def aligned(op: Op, graph: Graph) -> tuple[str, str]:
 
 @onnx_writer(*_BINARY)
 def _binary(op: Op, graph: Graph) -> None:
-    graph.node(_BINARY[op.type], aligned(op, graph), op.outputs["Out"])
+    graph.node(_BINARY[op.type], align_operands(op, graph), op.outputs["Out"])
 
 
 @onnx_writer("not_equal")
 def _not_equal(op: Op, graph: Graph) -> None:
-    graph.node("Not", [graph.node("Equal", aligned(op, graph))], op.outputs["Out"])
+    graph.node("Not", [graph.node("Equal", align_operands(op, graph))], op.outputs["Out"])
 
 
 @onnx_writer("where")
@@ -683,7 +683,7 @@ def _layer_norm(op: Op, graph: Graph) -> None:
     if -1 in dims:
         raise Refused("dims that it normalises over are known at run time only", source)
 
-    def shaped(slot: str, missing: float) -> str:
+    def parameter_or_constant(slot: str, missing: float) -> str:
         given = graph.optional(op, slot)
         if not given:
             return graph.constant([missing], graph.dtype(source))
@@ -691,12 +691,12 @@ def _layer_norm(op: Op, graph: Graph) -> None:
 
     value, epsilon = graph.input(op, "X"), real(op, "epsilon")
     if graph.optional(op, "Scale"):
-        inputs = [value, shaped("Scale", 1.0), shaped("Bias", 0.0)]
+        inputs = [value, parameter_or_constant("Scale", 1.0), parameter_or_constant("Bias", 0.0)]
         graph.node("LayerNormalization", inputs, op.outputs["Y"], axis=begin, epsilon=epsilon)
         return
     ones = graph.constant([1.0] * dims[-1], graph.dtype(source))
     plain = graph.node("LayerNormalization", [value, ones], axis=begin, epsilon=epsilon)
-    graph.node("Add", [plain, shaped("Bias", 0.0)], op.outputs["Y"])
+    graph.node("Add", [plain, parameter_or_constant("Bias", 0.0)], op.outputs["Y"])
 
 
 def _affine(op: Op, graph: Graph, value: str, to: str) -> None:
@@ -798,7 +798,7 @@ def onnx_bytes(
             var = program.find_var(variable)
             findings.append(error("onnx-op", str(reason), var.location if var else None, focus=f"%{variable}"))
     raise_errors(findings)
-    for op in _needed(program.main_block.ops, feeds, targets):
+    for op in _needed_ops(program.main_block.ops, feeds, targets):
         try:
             _write(op, graph)
         except Refused as reason:
@@ -808,7 +808,7 @@ def onnx_bytes(
     return _model(graph, program, feeds, targets, name)
 
 
-def _needed(ops: Sequence[Op], feeds: Sequence[str], targets: Sequence[str]) -> list[Op]:
+def _needed_ops(ops: Sequence[Op], feeds: Sequence[str], targets: Sequence[str]) -> list[Op]:
     """The ops that the targets depend on, without those that feed and fetch."""
     wanted, result = set(targets), list[Op]()
     for op in reversed(ops):

@@ -19,7 +19,7 @@ from pstranspile.frontends.torch.definitions import DEFINITIONS, as_written
 from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.observed import (
     Checks,
-    Step,
+    ObservedStep,
     as_before,
     inline_checkpoints,
     make_lazy,
@@ -29,7 +29,7 @@ from pstranspile.frontends.torch.observed import (
 )
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, installing, listed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, installing, name_list, quantity
 from pstranspile.ir.patterns import Pattern
 
 
@@ -128,7 +128,7 @@ def batches_of(given: Any, inputs: int) -> Iterable[Any]:
     return cast("Iterable[Any]", given)
 
 
-def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], bool], parts: int = 1) -> Captured:
+def capture_step(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], bool], parts: int = 1) -> Captured:
     """Exports one training step of `model` on `batch`, whose first dim may have any size of at least 2.
 
     With `parts` > 1 the rows are split evenly into that many micro-batches, and the loss is the mean of their losses.
@@ -149,9 +149,9 @@ def captured(model: Any, batch: Any, loss: Loss | None, known: Callable[[str], b
     step = step_of(torch, model, loss, names if isinstance(batch, Mapping) else None, parts)
     tensors = tuple(tensor.detach().clone() for tensor in tensors_of(batch))
     called = model if loss is None else loss
-    trial = Step(step, tensors, called)
+    trial = ObservedStep(step, tensors, called)
     make_lazy(torch, model, trial)
-    with _uncompiled(torch, model, loss), as_before(torch, model, called) as held:
+    with _without_compilation(torch, model, loss), as_before(torch, model, called) as held:
         with noted_packs(torch) as packs, noted_checks(torch) as checks:
             require_shown(torch, model, trial, held)
         notes = TrialNotes(bool(packs), checks)
@@ -187,7 +187,7 @@ def _exported_step(
         with (
             warnings.catch_warnings(),
             _quiet(),
-            _marked(torch, model),
+            _mark_cumulative_norms(torch, model),
             torch.enable_grad(),
             inline_checkpoints(torch),
             _sized_alignments(torch),
@@ -200,12 +200,12 @@ def _exported_step(
         ):
             warnings.simplefilter("ignore")
             try:
-                exported = _exported(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
+                exported = _run_export(torch, step, tensors, dynamic_shapes={"batch": shapes}, strict=strict)
                 texts = [_BATCH.sub("L['flat_args']", text) for text in getattr(exported, "_guards_code", ())]
                 guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
                 _detach_blocks(torch, exported)
                 stacks = _inner_stacks(exported)
-                return _captured(_with_stacks(_decomposed(exported, known), stacks), names, guards)
+                return _captured_graph(_with_stacks(_decompose_graph(exported, known), stacks), names, guards)
             except DiagnosticError:
                 raise
             except Exception as problem:  # whatever torch's compiler raises about the user's code
@@ -213,7 +213,7 @@ def _exported_step(
     rowed = next((name for name, tensor in zip(names, tensors, strict=True) if tensor.dim()), "x")
     if least < 2:
         message = (
-            f"the batch that a model is traced with has {counted(least, 'row')}; at least 2 tell rows from other dims"
+            f"the batch that a model is traced with has {quantity(least, 'row')}; at least 2 tell rows from other dims"
         )
         raise DiagnosticError([error("torch-batch", message), refusal(problems[0], model, loss, rowed)])
     if least // parts < 2:
@@ -230,7 +230,7 @@ def _uneven(batch: Mapping[str, Any]) -> list[Diagnostic]:
     rows = {name: len(tensor) for name, tensor in batch.items() if tensor.dim()}
     if len({*rows.values()}) < 2:
         return []
-    told = listed(f"{name} {count}" for name, count in rows.items())
+    told = name_list(f"{name} {count}" for name, count in rows.items())
     return [error("torch-batch", f"the tensors of the batch have different numbers of rows: {told}", calling_line())]
 
 
@@ -238,7 +238,7 @@ def _require_parts(tensors: Mapping[str, Any], parts: int) -> None:
     """Raises DiagnosticError (`torch-batch`) unless the rows are as many for each micro-batch."""
     for name, tensor in tensors.items():
         if tensor.dim() and len(tensor) % parts:
-            micro = counted(parts, "micro-batch").removesuffix("s") + "es"
+            micro = quantity(parts, "micro-batch").removesuffix("s") + "es"
             message = f"accumulate deals the rows of a batch to {micro} of one size, and {name} has {len(tensor)} rows"
             near = f"give whole micro-batches, such as {name}[:{len(tensor) // parts * parts}]"
             raise DiagnosticError([error("torch-batch", message, calling_line(), notes=[Note(near)])])
@@ -304,7 +304,7 @@ def _decompositions() -> Mapping[Any, Any]:
     return {**further, **dict(torch_library("torch.export").default_decompositions())}
 
 
-def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
+def _decompose_graph(exported: Any, known: Callable[[str], bool]) -> Any:
     """The graph without side effects, with operators that are not `known` replaced by their decompositions."""
     every = _decompositions()
     exported = _without_complex(exported, every, known)
@@ -313,12 +313,12 @@ def _decomposed(exported: Any, known: Callable[[str], bool]) -> Any:
         aten = torch_library().ops.aten
         tried = {getattr(aten, name).default for name in _OF_ELEMENTS}
     missing = {one: every[one] for one in tried | _missing(exported, every, known) if one in every}
-    missing |= _defined(exported)
+    missing |= _own_definitions(exported)
     for _ in range(_ROUNDS):
         tried |= missing.keys()
         with _fewer_kept_whole(exported, known):
             exported = exported.run_decompositions(missing)
-        missing = {one: every[one] for one in _missing(exported, every, known)} | _defined(exported)
+        missing = {one: every[one] for one in _missing(exported, every, known)} | _own_definitions(exported)
         missing = {one: function for one, function in missing.items() if one not in tried}
         if not missing:
             break
@@ -374,7 +374,7 @@ def _fewer_kept_whole(exported: Any, known: Callable[[str], bool]) -> Generator[
         setattr(program, _COLLECT, collect)
 
 
-def _defined(exported: Any) -> dict[Any, Any]:
+def _own_definitions(exported: Any) -> dict[Any, Any]:
     """The operators of a graph that this package defines in terms of others, with their definitions."""
     result: dict[Any, Any] = {}
     for node in exported.graph.nodes:
@@ -431,13 +431,13 @@ def _sized_alignments(torch: Any) -> Generator[None]:
     operators = [getattr(torch.ops.aten._ctc_loss, name) for name in ("default", "Tensor")]
     added = [] if table is None else [one for one in operators if one not in table]
 
-    def made(_mode: Any, _function: Any, scores: Any, labels: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+    def empty_alignments(_mode: Any, _function: Any, scores: Any, labels: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         steps, rows = scores.shape[:2] if scores.dim() == 3 else (scores.shape[0], 1)
         each = scores.new_empty((rows,))
         return each, scores.new_empty((rows, steps, 2 * labels.shape[-1] + 1))
 
     for one in added:
-        cast("dict[Any, Any]", table)[one] = made
+        cast("dict[Any, Any]", table)[one] = empty_alignments
     try:
         yield
     finally:
@@ -454,11 +454,11 @@ def _sized_losses(torch: Any) -> Generator[None]:
     operator = torch.ops.aten.nll_loss.default
     before = table.get(operator)
 
-    def made(scores: Any, labels: Any, _weight: Any = None, reduction: int = 1, *_: Any, **__: Any) -> Any:
+    def empty_losses(scores: Any, labels: Any, _weight: Any = None, reduction: int = 1, *_: Any, **__: Any) -> Any:
         return scores.new_empty(labels.shape if reduction == 0 else ())
 
     if before is not None:
-        table[operator] = made
+        table[operator] = empty_losses
     try:
         yield
     finally:
@@ -487,7 +487,7 @@ CUMULATIVE = -1.0
 
 
 @contextmanager
-def _marked(torch: Any, model: Any) -> Generator[None]:
+def _mark_cumulative_norms(torch: Any, model: Any) -> Generator[None]:
     """Sets `momentum=None` of batch norms to `CUMULATIVE` inside the block.
 
     Without it the momentum depends on the number of batches seen, which torch can't export.
@@ -503,8 +503,8 @@ def _marked(torch: Any, model: Any) -> Generator[None]:
             one.momentum = None
 
 
-def _uncompiled(torch: Any, model: Any, loss: Loss | None) -> Any:
-    """Has what `torch.compile` gave run as it is written inside the block."""
+def _without_compilation(torch: Any, model: Any, loss: Loss | None) -> Any:
+    """Runs functions compiled by `torch.compile` as they are written, inside the block."""
     compiled = any(type(one).__name__ == "OptimizedModule" for one in model.modules())
     if compiled or hasattr(loss, "_torchdynamo_orig_callable"):
         return torch.compiler.set_stance("force_eager")
@@ -559,7 +559,7 @@ def _quiet() -> Generator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def _exported(torch: Any, *arguments: Any, **options: Any) -> Any:
+def _run_export(torch: Any, *arguments: Any, **options: Any) -> Any:
     """The result of `torch.export.export`.
 
     If a step branches on its data, torch prints the partial graph to stderr. This print is dropped, because the
@@ -597,7 +597,7 @@ class Guard(NamedTuple):
         except (NameError, AttributeError, KeyError, IndexError, TypeError, SyntaxError, ArithmeticError):
             return True
 
-    def told(self, names: Sequence[str]) -> str:
+    def text_with_names(self, names: Sequence[str]) -> str:
         """The condition with the names of the batch's tensors, such as `x.shape[0] % 2 == 0`."""
         return _SIZE.sub(lambda made: f"{names[int(made[1])]}.shape[{made[2]}]", self.text)
 
@@ -614,7 +614,7 @@ class _Sized(NamedTuple):
         return self.dims
 
 
-def _captured(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> Captured:
+def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> Captured:
     signature = exported.graph_signature
     given = [spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
     kept = {spec.arg.name: spec for spec in signature.input_specs}

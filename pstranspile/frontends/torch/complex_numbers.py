@@ -60,7 +60,7 @@ def split_complex(torch: Any, exported: Any) -> None:
     Raises DiagnosticError (`torch-op`) for operators that have no rule.
     """
     rewriting = _Rewriting(torch, exported.graph_module.graph)
-    findings = [*rewriting.found()]
+    findings = [*rewriting.rewrite_nodes()]
     if findings:
         raise DiagnosticError(findings)
     exported.graph_module.recompile()
@@ -86,7 +86,7 @@ class _Rewriting:
             if getattr(one, "fake_mode", None) is not None
         )
 
-    def found(self) -> list[Diagnostic]:
+    def rewrite_nodes(self) -> list[Diagnostic]:
         """Rewrites every node that has or takes complex numbers; returns what is refused."""
         result: list[Diagnostic] = []
         lost: set[Any] = set()
@@ -97,8 +97,8 @@ class _Rewriting:
                 lost.add(node)
             elif node.op == "placeholder" and is_complex(node):
                 with self._graph.inserting_before(first):
-                    both = self.made(self.aten.view_as_real.default, node)
-                    parts = (self.made(self.aten.select.int, both, -1, at) for at in (0, 1))
+                    both = self.add_node(self.aten.view_as_real.default, node)
+                    parts = (self.add_node(self.aten.select.int, both, -1, at) for at in (0, 1))
                     self._pairs[node] = Pair(*parts)
             elif node.op == "call_function" and (taken or is_complex(node)):
                 problem = self._rewritten(node)
@@ -123,19 +123,19 @@ class _Rewriting:
             args = [self._with_pairs(arg) for arg in node.args]
             made = rule(self, node, args, {name: self._with_pairs(arg) for name, arg in node.kwargs.items()})
         if isinstance(made, Pair):
-            same = [one if hasattr(one, "op") else self._filled(one, node) for one in made]
+            same = [one if hasattr(one, "op") else self._constant_node(one, node) for one in made]
             self._pairs[node] = Pair(*same)
         else:
             node.replace_all_uses_with(made)
             self._pairs[node] = Pair(made, 0.0)
         return None
 
-    def _filled(self, number: float, node: Any) -> Any:
-        """A number in the dims of a node."""
+    def _constant_node(self, number: float, node: Any) -> Any:
+        """A constant with the dims of a node."""
         value = node.meta["val"]
         with self._graph.inserting_before(node):
             kind = part_kind(self.torch, value.dtype)
-            return self.made(self.aten.full.default, [*value.shape], number, dtype=kind, device=value.device)
+            return self.add_node(self.aten.full.default, [*value.shape], number, dtype=kind, device=value.device)
 
     def _with_pairs(self, arg: Any) -> Any:
         if isinstance(arg, tuple | list):
@@ -144,7 +144,7 @@ class _Rewriting:
             return Pair(arg.real, arg.imag)
         return self._pairs.get(arg, arg) if hasattr(arg, "op") else arg
 
-    def made(self, target: Any, *args: Any, **kwargs: Any) -> Any:
+    def add_node(self, target: Any, *args: Any, **kwargs: Any) -> Any:
         """A new node, whose value has the dims and the type that torch finds."""
 
         def value(arg: Any) -> Any:
@@ -163,11 +163,11 @@ class _Rewriting:
 
     def zeros(self, like: Any) -> Any:
         """As many zeros as a node has elements; 0.0 for a number."""
-        return self.made(self.aten.zeros_like.default, like) if hasattr(like, "op") else 0.0
+        return self.add_node(self.aten.zeros_like.default, like) if hasattr(like, "op") else 0.0
 
     def negative(self, x: Any) -> Any:
         """A node or a number with the other sign."""
-        return self.made(self.aten.neg.default, x) if hasattr(x, "op") else -x
+        return self.add_node(self.aten.neg.default, x) if hasattr(x, "op") else -x
 
     def sum(self, x: Any, y: Any) -> Any:
         """x + y."""
@@ -194,51 +194,57 @@ class _Rewriting:
     def _of_two(self, target: Any, plain: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
         if not hasattr(x, "op") and not hasattr(y, "op"):
             return plain(x, y)
-        return self.made(target, x, y)
+        return self.add_node(target, x, y)
 
     def function(self, name: str, x: Any) -> Any:
         """A function of one value, such as `cos`."""
-        return self.made(getattr(self.aten, name).default, x)
+        return self.add_node(getattr(self.aten, name).default, x)
 
     def size(self, x: Pair) -> Any:
         """The size of complex numbers, with no gradient at 0."""
         squares = self.sum(self.product(x.real, x.real), self.product(x.imaginary, x.imaginary))
-        none = self.made(self.aten.eq.Scalar, squares, 0)
-        ones = self.made(self.aten.ones_like.default, squares)
-        root = self.function("sqrt", self.made(self.aten.where.self, none, ones, squares))
-        return self.made(self.aten.where.self, none, self.zeros(squares), root)
+        none = self.add_node(self.aten.eq.Scalar, squares, 0)
+        ones = self.add_node(self.aten.ones_like.default, squares)
+        root = self.function("sqrt", self.add_node(self.aten.where.self, none, ones, squares))
+        return self.add_node(self.aten.where.self, none, self.zeros(squares), root)
 
     # Fourier transforms.
 
     def roots(self, size: int, like: Any) -> Pair:
         """The cosines and the sines of the angles 2 pi j k / size, as matrices [size, size]."""
         value, full, aten = like.meta["val"], self.torch.float64, self.aten
-        places = self.made(aten.arange.default, size, dtype=self.torch.int64, device=value.device)
-        down, across = (self.made(aten.unsqueeze.default, places, at) for at in (1, 0))
-        turns = self.made(aten.remainder.Scalar, self.made(aten.mul.Tensor, down, across), size)
-        angles = self.made(aten.mul.Tensor, self.made(aten._to_copy.default, turns, dtype=full), 2 * math.pi / size)
+        places = self.add_node(aten.arange.default, size, dtype=self.torch.int64, device=value.device)
+        down, across = (self.add_node(aten.unsqueeze.default, places, at) for at in (1, 0))
+        turns = self.add_node(aten.remainder.Scalar, self.add_node(aten.mul.Tensor, down, across), size)
+        angles = self.add_node(
+            aten.mul.Tensor, self.add_node(aten._to_copy.default, turns, dtype=full), 2 * math.pi / size
+        )
         made = (self.function(name, angles) for name in ("cos", "sin"))
-        return Pair(*(self.made(aten._to_copy.default, one, dtype=value.dtype) for one in made))
+        return Pair(*(self.add_node(aten._to_copy.default, one, dtype=value.dtype) for one in made))
 
-    def along(self, x: Any, matrix: Any, axis: int) -> Any:
+    def multiply_along(self, x: Any, matrix: Any, axis: int) -> Any:
         """The products of the elements along an axis with the columns of a matrix."""
         last = x.meta["val"].dim() - 1
-        turned = x if axis == last else self.made(self.aten.transpose.int, x, axis, last)
-        made = self.made(self.aten.matmul.default, turned, matrix)
-        return made if axis == last else self.made(self.aten.transpose.int, made, axis, last)
+        turned = x if axis == last else self.add_node(self.aten.transpose.int, x, axis, last)
+        made = self.add_node(self.aten.matmul.default, turned, matrix)
+        return made if axis == last else self.add_node(self.aten.transpose.int, made, axis, last)
 
-    def transformed(self, x: Pair, axis: int, *, forward: bool) -> Pair:
+    def fourier_transform(self, x: Pair, axis: int, *, forward: bool) -> Pair:
         """The sums of elements along an axis times roots of one, whose angles are negative for `forward`."""
         wave = self.roots(_length(x.real, axis), x.real)
         sine = self.negative(wave.imaginary) if forward else wave.imaginary
         if not hasattr(x.imaginary, "op"):
-            return Pair(self.along(x.real, wave.real, axis), self.along(x.real, sine, axis))
-        real = self.difference(self.along(x.real, wave.real, axis), self.along(x.imaginary, sine, axis))
-        return Pair(real, self.sum(self.along(x.real, sine, axis), self.along(x.imaginary, wave.real, axis)))
+            return Pair(self.multiply_along(x.real, wave.real, axis), self.multiply_along(x.real, sine, axis))
+        real = self.difference(
+            self.multiply_along(x.real, wave.real, axis), self.multiply_along(x.imaginary, sine, axis)
+        )
+        return Pair(
+            real, self.sum(self.multiply_along(x.real, sine, axis), self.multiply_along(x.imaginary, wave.real, axis))
+        )
 
     def scaled(self, x: Any, factor: float) -> Any:
         """A node times a number."""
-        return x if factor == 1 else self.made(self.aten.mul.Tensor, x, factor)
+        return x if factor == 1 else self.add_node(self.aten.mul.Tensor, x, factor)
 
 
 def _flat(given: Any) -> list[Any]:
@@ -273,7 +279,7 @@ def _fourier(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[st
     x, count, rank = _as_pair(x), 1, x.real.meta["val"].dim()
     for axis in axes:
         count *= _length(x.real, axis % rank)
-        x = graph.transformed(x, axis % rank, forward=bool(forward))
+        x = graph.fourier_transform(x, axis % rank, forward=bool(forward))
     return Pair(*(graph.scaled(one, _NORMS[norm](count)) for one in x))
 
 
@@ -284,12 +290,12 @@ def _fourier_of_real(graph: _Rewriting, _node: Any, args: Sequence[Any], _named:
     rank = real.meta["val"].dim()
     axes = [axis % rank for axis in axes]
     count = math.prod(_length(real, axis) for axis in axes)
-    x = graph.transformed(Pair(real, 0.0), axes[-1], forward=True)
+    x = graph.fourier_transform(Pair(real, 0.0), axes[-1], forward=True)
     if onesided:
         half = _length(real, axes[-1]) // 2 + 1
-        x = Pair(*(graph.made(graph.aten.slice.Tensor, one, axes[-1], 0, half) for one in x))
+        x = Pair(*(graph.add_node(graph.aten.slice.Tensor, one, axes[-1], 0, half) for one in x))
     for axis in axes[:-1]:
-        x = graph.transformed(x, axis, forward=True)
+        x = graph.fourier_transform(x, axis, forward=True)
     return Pair(*(graph.scaled(one, _NORMS[norm](count)) for one in x))
 
 
@@ -304,18 +310,20 @@ def _fourier_to_real(graph: _Rewriting, _node: Any, args: Sequence[Any], _named:
     count = size
     for axis in axes[:-1]:
         count *= _length(x.real, axis)
-        x = graph.transformed(x, axis, forward=False)
+        x = graph.fourier_transform(x, axis, forward=False)
     wave, half = graph.roots(size, x.real), size // 2 + 1
-    real, imaginary = (graph.made(aten.slice.Tensor, one, axes[-1], 0, half) for one in x)
+    real, imaginary = (graph.add_node(aten.slice.Tensor, one, axes[-1], 0, half) for one in x)
     once = [0, half - 1] if size % 2 == 0 else [0]
     sides: list[Any] = []
     for one in wave:
-        rows = graph.made(aten.slice.Tensor, one, 0, 0, half)
-        parts = [graph.scaled(graph.made(aten.slice.Tensor, rows, 0, at, at + 1), 0.5) for at in once]
-        inner = graph.made(aten.slice.Tensor, rows, 0, 1, half - 1 if size % 2 == 0 else half)
+        rows = graph.add_node(aten.slice.Tensor, one, 0, 0, half)
+        parts = [graph.scaled(graph.add_node(aten.slice.Tensor, rows, 0, at, at + 1), 0.5) for at in once]
+        inner = graph.add_node(aten.slice.Tensor, rows, 0, 1, half - 1 if size % 2 == 0 else half)
         joined = [parts[0], inner, *parts[1:]] if size > 1 else parts[:1]
-        sides.append(graph.scaled(graph.made(aten.cat.default, joined, 0), 2.0))
-    made = graph.difference(graph.along(real, sides[0], axes[-1]), graph.along(imaginary, sides[1], axes[-1]))
+        sides.append(graph.scaled(graph.add_node(aten.cat.default, joined, 0), 2.0))
+    made = graph.difference(
+        graph.multiply_along(real, sides[0], axes[-1]), graph.multiply_along(imaginary, sides[1], axes[-1])
+    )
     return graph.scaled(made, _NORMS[norm](count))
 
 
@@ -324,33 +332,33 @@ def _fourier_to_real(graph: _Rewriting, _node: Any, args: Sequence[Any], _named:
 
 @_rule("sym_size", "sym_numel", "sym_stride", "sym_storage_offset")
 def _of_dims(graph: _Rewriting, node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
-    return graph.made(node.target, args[0].real, *args[1:])
+    return graph.add_node(node.target, args[0].real, *args[1:])
 
 
 @_rule("full", "zeros", "ones", "scalar_tensor", "full_like", "ones_like", "new_full")
-def _filled(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    """A number everywhere, whose imaginary part is most often 0."""
+def _constant_pair(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    """A constant complex tensor, whose imaginary part is usually 0."""
     kind = part_kind(graph.torch, node.meta["val"].dtype)
-    given = [one if place != len(args) - 1 else _real(one) for place, one in enumerate(map(_first, args))]
-    real = graph.made(node.target, *given, **{**named, "dtype": kind})
+    given = [one if place != len(args) - 1 else _real(one) for place, one in enumerate(map(_real_node, args))]
+    real = graph.add_node(node.target, *given, **{**named, "dtype": kind})
     imaginary = _as_pair(args[-1]).imaginary if args else 0.0
     with_same = imaginary if not hasattr(imaginary, "op") and imaginary else 0.0
-    return Pair(real, graph.made(graph.aten.full_like.default, real, with_same))
+    return Pair(real, graph.add_node(graph.aten.full_like.default, real, with_same))
 
 
-def _first(one: Any) -> Any:
-    """The real part of a tensor that is a pair of nodes."""
+def _real_node(one: Any) -> Any:
+    """The real part of a pair of nodes; anything else is returned unchanged."""
     return one.real if isinstance(one, Pair) and hasattr(one.real, "op") else one
 
 
 @_rule("real")
 def _real_part(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
-    return graph.made(graph.aten.clone.default, _real(args[0]))
+    return graph.add_node(graph.aten.clone.default, _real(args[0]))
 
 
 @_rule("imag")
 def _imaginary_part(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
-    return graph.made(graph.aten.clone.default, _imaginary(graph, args[0]))
+    return graph.add_node(graph.aten.clone.default, _imaginary(graph, args[0]))
 
 
 def _imaginary(graph: _Rewriting, one: Any) -> Any:
@@ -367,12 +375,12 @@ def _from_real(graph: _Rewriting, node: Any, args: Sequence[Any], _named: dict[s
     if kind == "polar":
         size, angle = args
         return Pair(*(graph.product(size, graph.function(name, angle)) for name in ("cos", "sin")))
-    return Pair(*(graph.made(graph.aten.select.int, args[0], -1, at) for at in (0, 1)))
+    return Pair(*(graph.add_node(graph.aten.select.int, args[0], -1, at) for at in (0, 1)))
 
 
 @_rule("view_as_real", "view_as_real_copy")
 def _to_real(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
-    return graph.made(graph.aten.stack.default, [args[0].real, _imaginary(graph, args[0])], -1)
+    return graph.add_node(graph.aten.stack.default, [args[0].real, _imaginary(graph, args[0])], -1)
 
 
 @_rule("_conj", "conj", "conj_physical", "_conj_physical")
@@ -387,12 +395,12 @@ def _size(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, 
 
 @_rule("linalg_vector_norm")
 def _norm(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    return graph.made(node.target, graph.size(args[0]), *args[1:], **named)
+    return graph.add_node(node.target, graph.size(args[0]), *args[1:], **named)
 
 
 @_rule("angle")
 def _angle(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
-    return graph.made(graph.aten.atan2.default, _imaginary(graph, args[0]), args[0].real)
+    return graph.add_node(graph.aten.atan2.default, _imaginary(graph, args[0]), args[0].real)
 
 
 @_rule("exp")
@@ -405,7 +413,7 @@ def _exp(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, A
 
 
 @_rule("add", "sub", "rsub")
-def _added(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+def _sum_or_difference(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
     x, y = _as_pair(args[0]), _as_pair(args[1])
     alpha = named.get("alpha", args[2] if len(args) > 2 else 1)
     if _base(node) == "rsub":
@@ -421,16 +429,16 @@ _BILINEAR = ("mul", "bmm", "mm", "matmul", "dot", "mv", "einsum")
 
 
 @_rule(*_BILINEAR)
-def _multiplied(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    """The four products of the parts of two values, less those with nothing."""
+def _bilinear_product(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    """The four products of the parts of two values, without those in which a part is 0."""
     first, second = args[1] if _base(node) == "einsum" else args[:2]
 
     def product(x: Any, y: Any) -> Any:
         if not (hasattr(x, "op") or x != 0.0) or not (hasattr(y, "op") or y != 0.0):
             return None
         if _base(node) == "einsum":
-            return graph.made(node.target, args[0], [x, y], **named)
-        return graph.product(x, y) if _base(node) == "mul" else graph.made(node.target, x, y)
+            return graph.add_node(node.target, args[0], [x, y], **named)
+        return graph.product(x, y) if _base(node) == "mul" else graph.add_node(node.target, x, y)
 
     x, y = _as_pair(first), _as_pair(second)
     same, turned = product(x.real, y.real), product(x.imaginary, y.imaginary)
@@ -443,7 +451,7 @@ def _multiplied(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[s
 
 
 @_rule("div", "reciprocal")
-def _divided(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
+def _quotient(graph: _Rewriting, _node: Any, args: Sequence[Any], _named: dict[str, Any]) -> Any:
     x, y = (_as_pair(args[0]), args[1]) if len(args) > 1 else (Pair(1.0, 0.0), args[0])
     if not isinstance(y, Pair):
         return Pair(graph.quotient(x.real, y), graph.quotient(x.imaginary, y))
@@ -506,7 +514,7 @@ def _each_part(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[st
 
     def parts(at: int) -> Any:
         given = [part(arg, at) if place in places and place != _axis(node) else arg for place, arg in enumerate(args)]
-        return graph.made(node.target, *given, **named)
+        return graph.add_node(node.target, *given, **named)
 
     return Pair(parts(0), parts(1))
 
@@ -522,12 +530,12 @@ def part_kind(torch: Any, kind: Any) -> Any:
 
 
 @_rule("to", "_to_copy")
-def _converted(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+def _type_conversion(graph: _Rewriting, node: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
     kind = node.meta["val"].dtype
     x = _as_pair(args[0])
-    real = graph.made(graph.aten._to_copy.default, x.real, dtype=part_kind(graph.torch, kind))
+    real = graph.add_node(graph.aten._to_copy.default, x.real, dtype=part_kind(graph.torch, kind))
     if not kind.is_complex:
         return real
     if not hasattr(x.imaginary, "op"):
         return Pair(real, graph.zeros(real))
-    return Pair(real, graph.made(graph.aten._to_copy.default, x.imaginary, dtype=part_kind(graph.torch, kind)))
+    return Pair(real, graph.add_node(graph.aten._to_copy.default, x.imaginary, dtype=part_kind(graph.torch, kind)))

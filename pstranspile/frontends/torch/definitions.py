@@ -222,7 +222,7 @@ def _round_decimals(x: Any, *, decimals: int) -> Any:
 # Along an axis.
 
 
-def _scanned(x: Any, axis: int, combine: Callable[[Any, Any], Any]) -> Any:
+def _prefix_scan(x: Any, axis: int, combine: Callable[[Any, Any], Any]) -> Any:
     """`combine` of the elements up to each one along an axis, by doubling (Hillis and Steele, 1986)."""
     torch, size, width = _torch(), x.shape[axis], 1
     while width < size:
@@ -235,7 +235,7 @@ def _scanned(x: Any, axis: int, combine: Callable[[Any, Any], Any]) -> Any:
 @defines("cumprod.default")
 def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
     x = x if dtype is None else x.to(dtype)
-    return _scanned(x, dim, lambda before, here: before * here) if x.dim() else x
+    return _prefix_scan(x, dim, lambda before, here: before * here) if x.dim() else x
 
 
 def _extreme(x: Any, dim: int, replaces: Callable[[Any, Any], Any]) -> Any:
@@ -511,14 +511,14 @@ def _windows(
     return torch.stack(parts)
 
 
-def _dilated(count: int) -> Callable[[Any], bool]:
+def _has_dilation(count: int) -> Callable[[Any], bool]:
     """Whether the windows of a pool over so many dims have gaps."""
     return lambda node: any(gap != 1 for gap in _pairs(_argument(node, 4, "dilation", 1), count))
 
 
 def _places_read(count: int) -> Callable[[Any], bool]:
     """Whether the places that a pool over so many dims gives are read, or its windows have gaps."""
-    return lambda node: _dilated(count)(node) or any(user.args[1:] == (1,) and user.users for user in node.users)
+    return lambda node: _has_dilation(count)(node) or any(user.args[1:] == (1,) and user.users for user in node.users)
 
 
 @defines("max_pool1d_with_indices.default", needed=_places_read(1))
@@ -542,9 +542,9 @@ def _indexed_pool(
     return found, every.gather(0, which.unsqueeze(0)).squeeze(0)
 
 
-@defines("max_pool1d.default", needed=_dilated(1))
-@defines("max_pool2d.default", needed=_dilated(2))
-@defines("max_pool3d.default", needed=_dilated(3))
+@defines("max_pool1d.default", needed=_has_dilation(1))
+@defines("max_pool2d.default", needed=_has_dilation(2))
+@defines("max_pool3d.default", needed=_has_dilation(3))
 def _dilated_pool(
     x: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
@@ -552,7 +552,7 @@ def _dilated_pool(
 
 
 @defines("max_unpool2d.default")
-def _unpooled(x: Any, places: Any, output_size: Sequence[int]) -> Any:
+def _max_unpool(x: Any, places: Any, output_size: Sequence[int]) -> Any:
     """Elements at their places in an image of zeros: of several at one place the last, though each has its gradient."""
     torch, image = _torch(), list(output_size)
     count = len(image)
@@ -567,7 +567,7 @@ def _unpooled(x: Any, places: Any, output_size: Sequence[int]) -> Any:
 
 @defines("max_unpool3d.default")
 def _unpooled_3d(x: Any, places: Any, output_size: Sequence[int], _stride: Any, _padding: Any) -> Any:
-    return _unpooled(x, places, output_size)
+    return _max_unpool(x, places, output_size)
 
 
 @defines("adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
@@ -781,7 +781,7 @@ def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: in
 # are written one after another, so the size of a matrix is a number.
 
 
-def _eliminated(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
+def _gauss_jordan(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
     """The solution of `a @ x = right` by Gauss and Jordan, the pivots, and the sign of the order of rows.
 
     Each pivot is the largest element that is left in its column.
@@ -804,7 +804,7 @@ def _eliminated(a: Any, right: Any) -> tuple[Any, list[Any], Any]:
 
 def _pivots(a: Any) -> tuple[Any, Any]:
     """The pivots of an elimination without a right side, and the sign of the order of rows."""
-    _, pivots, sign = _eliminated(a, a[..., :0])
+    _, pivots, sign = _gauss_jordan(a, a[..., :0])
     return _torch().stack(pivots, -1), sign
 
 
@@ -828,7 +828,7 @@ def _no_errors(a: Any) -> Any:
 def _inverse(a: Any) -> Any:
     torch = _torch()
     one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
-    return _eliminated(a, one)[0]
+    return _gauss_jordan(a, one)[0]
 
 
 @defines("linalg_inv_ex.default")
@@ -844,7 +844,7 @@ def _solution(a: Any, right: Any, *, left: bool = True) -> Any:
     matrix = a if left else a.mT
     wide = wide if left or is_vector else wide.mT
     batch = _torch().broadcast_shapes(matrix.shape[:-2], wide.shape[:-2])
-    made = _eliminated(matrix.expand(*batch, *matrix.shape[-2:]), wide.expand(*batch, *wide.shape[-2:]))[0]
+    made = _gauss_jordan(matrix.expand(*batch, *matrix.shape[-2:]), wide.expand(*batch, *wide.shape[-2:]))[0]
     made = made if left or is_vector else made.mT
     return made.squeeze(-1) if is_vector else made
 

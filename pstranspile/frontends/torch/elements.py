@@ -68,9 +68,11 @@ def _unary(node: Any, tracing: Tracing, out: str) -> None:
         return
     elif kind == "sign":
         # its gradient is 0 even where that of what follows is infinite; the condition does not hold for numbers
-        made = tracing.made("sign", out, X=x)
+        made = tracing.op_result("sign", out, X=x)
         tracing.draft.stop_gradient.add(made)
-        tracing.op("where", {"Condition": compared("not_equal", made, made, tracing), "X": x, "Y": made}, {"Out": out})
+        tracing.op(
+            "where", {"Condition": comparison_flags("not_equal", made, made, tracing), "X": x, "Y": made}, {"Out": out}
+        )
         return
     tracing.op(_UNARY[kind], {"X": x}, {"Out": out})
 
@@ -82,25 +84,25 @@ def _is_absolute(arg: Any) -> bool:
 
 def positive(x: str, tracing: Tracing) -> str:
     """The flags of the elements above 0."""
-    return compared("greater_than", x, tracing.constant_of(0.0, tracing.dtype(x), x), tracing)
+    return comparison_flags("greater_than", x, tracing.constant_of(0.0, tracing.dtype(x), x), tracing)
 
 
 def zeros_as(x: str, tracing: Tracing) -> str:
     """Zeros of the dims and the element type of `x`."""
-    made = tracing.made("fill_zeros_like", x, X=x)
+    made = tracing.op_result("fill_zeros_like", x, X=x)
     tracing.draft.stop_gradient.add(made)
     return made
 
 
-def chosen(condition: str, x: str, y: str, out: str, tracing: Tracing) -> None:
+def append_where(condition: str, x: str, y: str, out: str, tracing: Tracing) -> None:
     """`out` is `x` where the condition holds, else `y`; they are broadcast together."""
     flags, first, second = of_one_shape([condition, x, y], tracing)
     tracing.op("where", {"Condition": flags, "X": first, "Y": second}, {"Out": out})
 
 
-def fixed(x: str, tracing: Tracing) -> str:
-    """The value of `x`, which passes no gradient on."""
-    made = tracing.made("assign", x, X=x)
+def detached(x: str, tracing: Tracing) -> str:
+    """The value of `x` without its gradient."""
+    made = tracing.op_result("assign", x, X=x)
     tracing.draft.stop_gradient.add(made)
     return made
 
@@ -121,13 +123,13 @@ def _not(node: Any, tracing: Tracing, out: str) -> None:
 @aten("silu")
 def _silu(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
-    tracing.op("elementwise_mul", {"X": x, "Y": tracing.made("sigmoid", out, X=x)}, {"Out": out})
+    tracing.op("elementwise_mul", {"X": x, "Y": tracing.op_result("sigmoid", out, X=x)}, {"Out": out})
 
 
 @aten("log2", "log10")
 def _log_of_base(node: Any, tracing: Tracing, out: str) -> None:
     base = 2.0 if node.target.__name__.startswith("log2") else 10.0
-    tracing.scale(tracing.made("log", out, X=tracing.value(node.args[0])), out, 1 / math.log(base))
+    tracing.scale(tracing.op_result("log", out, X=tracing.value(node.args[0])), out, 1 / math.log(base))
 
 
 @aten("tan", "sinh", "cosh")
@@ -135,11 +137,11 @@ def _of_two(node: Any, tracing: Tracing, out: str) -> None:
     """tan = sin / cos; sinh and cosh are half of exp(x) - exp(-x), and of their sum."""
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     if kind == "tan":
-        parts = {"X": tracing.made("sin", out, X=x), "Y": tracing.made("cos", out, X=x)}
+        parts = {"X": tracing.op_result("sin", out, X=x), "Y": tracing.op_result("cos", out, X=x)}
         tracing.op("elementwise_div", parts, {"Out": out})
         return
-    up, down = tracing.made("exp", out, X=x), tracing.made("exp", out, X=tracing.scaled(x, -1.0))
-    both = tracing.made("elementwise_sub" if kind == "sinh" else "elementwise_add", out, X=up, Y=down)
+    up, down = tracing.op_result("exp", out, X=x), tracing.op_result("exp", out, X=tracing.scaled(x, -1.0))
+    both = tracing.op_result("elementwise_sub" if kind == "sinh" else "elementwise_add", out, X=up, Y=down)
     tracing.scale(both, out, 0.5)
 
 
@@ -153,19 +155,19 @@ def _area_functions(node: Any, tracing: Tracing, out: str) -> None:
     kind, x = node.target.__name__.split(".")[0], tracing.value(node.args[0])
     if kind == "atanh":
         parts = {"X": tracing.scaled(x, 1.0, 1.0), "Y": tracing.scaled(x, -1.0, 1.0)}
-        ratio = tracing.made("elementwise_div", out, X=parts["X"], Y=parts["Y"])
-        tracing.scale(tracing.made("log", out, X=ratio), out, 0.5)
+        ratio = tracing.op_result("elementwise_div", out, X=parts["X"], Y=parts["Y"])
+        tracing.scale(tracing.op_result("log", out, X=ratio), out, 0.5)
         return
     below, size = "", x
     if kind == "asinh":
-        below = compared("less_than", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
-        size = tracing.made("where", out, Condition=below, X=tracing.scaled(x, -1.0), Y=x)
-    beside = tracing.scaled(tracing.made("square", out, X=x), 1.0, 1.0 if kind == "asinh" else -1.0)
-    total = tracing.made("elementwise_add", out, X=size, Y=tracing.made("sqrt", out, X=beside))
+        below = comparison_flags("less_than", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
+        size = tracing.op_result("where", out, Condition=below, X=tracing.scaled(x, -1.0), Y=x)
+    beside = tracing.scaled(tracing.op_result("square", out, X=x), 1.0, 1.0 if kind == "asinh" else -1.0)
+    total = tracing.op_result("elementwise_add", out, X=size, Y=tracing.op_result("sqrt", out, X=beside))
     if kind == "acosh":
         tracing.op("log", {"X": total}, {"Out": out})
     else:
-        area = tracing.made("log", out, X=total)
+        area = tracing.op_result("log", out, X=total)
         tracing.op("where", {"Condition": below, "X": tracing.scaled(area, -1.0), "Y": area}, {"Out": out})
 
 
@@ -176,34 +178,34 @@ def _exp2(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("erfc")
 def _erfc(node: Any, tracing: Tracing, out: str) -> None:
-    tracing.scale(tracing.made("erf", out, X=tracing.value(node.args[0])), out, -1.0, 1.0)
+    tracing.scale(tracing.op_result("erf", out, X=tracing.value(node.args[0])), out, -1.0, 1.0)
 
 
 @aten("trunc")
 def _trunc(node: Any, tracing: Tracing, out: str) -> None:
-    tracing.alias(out, truncated(tracing.value(node.args[0]), tracing))
+    tracing.alias(out, round_towards_zero(tracing.value(node.args[0]), tracing))
 
 
-def truncated(x: str, tracing: Tracing) -> str:
+def round_towards_zero(x: str, tracing: Tracing) -> str:
     """`x` rounded towards zero, without a gradient."""
-    whole = tracing.made("floor", x, X=tracing.made("abs", x, X=x))
-    made = tracing.made("elementwise_mul", x, X=whole, Y=tracing.made("sign", x, X=x))
+    whole = tracing.op_result("floor", x, X=tracing.op_result("abs", x, X=x))
+    made = tracing.op_result("elementwise_mul", x, X=whole, Y=tracing.op_result("sign", x, X=x))
     tracing.draft.stop_gradient.update((whole, made))
     return made
 
 
 @aten("hypot")
 def _hypot(node: Any, tracing: Tracing, out: str) -> None:
-    first, second = (tracing.made("square", out, X=tracing.value(arg)) for arg in node.args)
-    tracing.op("sqrt", {"X": tracing.made("elementwise_add", out, X=first, Y=second)}, {"Out": out})
+    first, second = (tracing.op_result("square", out, X=tracing.value(arg)) for arg in node.args)
+    tracing.op("sqrt", {"X": tracing.op_result("elementwise_add", out, X=first, Y=second)}, {"Out": out})
 
 
 @aten("copysign")
 def _copysign(node: Any, tracing: Tracing, out: str) -> None:
     kind = dtype_of(node.meta["val"].dtype)
     x, y = (_operand(arg, kind, tracing, out) for arg in node.args)
-    size = tracing.made("abs", out, X=x)
-    below = compared("less_than", y, tracing.constant_of(0.0, kind, out), tracing)
+    size = tracing.op_result("abs", out, X=x)
+    below = comparison_flags("less_than", y, tracing.constant_of(0.0, kind, out), tracing)
     condition, first, second = of_one_shape([below, tracing.scaled(size, -1.0), size], tracing)
     tracing.op("where", {"Condition": condition, "X": first, "Y": second}, {"Out": out})
 
@@ -216,7 +218,9 @@ def _fmod(node: Any, tracing: Tracing, out: str) -> None:
     if _is_infinite(node.args[1]):
         tracing.alias(out, x)
     elif result in FLOATS:
-        rest(x, y, truncated(tracing.made("elementwise_div", out, X=x, Y=y), tracing), out, tracing)
+        subtract_multiple(
+            x, y, round_towards_zero(tracing.op_result("elementwise_div", out, X=x, Y=y), tracing), out, tracing
+        )
     else:
         tracing.op("elementwise_mod", {"X": x, "Y": y}, {"Out": out})
 
@@ -226,9 +230,9 @@ def _is_infinite(argument: object) -> bool:
     return isinstance(argument, float) and math.isinf(argument)
 
 
-def rest(x: str, y: str, times: str, out: str, tracing: Tracing) -> None:
+def subtract_multiple(x: str, y: str, times: str, out: str, tracing: Tracing) -> None:
     """`out` is `x - times * y`, where `times` passes no gradient on."""
-    tracing.op("elementwise_sub", {"X": x, "Y": tracing.made("elementwise_mul", out, X=times, Y=y)}, {"Out": out})
+    tracing.op("elementwise_sub", {"X": x, "Y": tracing.op_result("elementwise_mul", out, X=times, Y=y)}, {"Out": out})
 
 
 @aten("bucketize", "searchsorted")
@@ -251,15 +255,15 @@ def _bucketize(node: Any, tracing: Tracing, out: str) -> None:
         with_x_shape("unsqueeze2", many, every := tracing.temp(out), tracing, axes=[rank - 1])
         many = every
     before, bound = of_one_shape([many, one], tracing)
-    passed = compared("less_equal" if right else "less_than", before, bound, tracing)
+    passed = comparison_flags("less_equal" if right else "less_than", before, bound, tracing)
     counts = tracing.as_type(passed, DType.INT64)
-    reduced("reduce_sum", counts, out, [rank], False, tracing)
+    reduce_axes("reduce_sum", counts, out, [rank], False, tracing)
     tracing.draft.stop_gradient.update((one, before, bound, counts, out))
 
 
 @aten("expm1")
 def _expm1(node: Any, tracing: Tracing, out: str) -> None:
-    tracing.scale(tracing.made("exp", out, X=tracing.value(node.args[0])), out, 1.0, -1.0)
+    tracing.scale(tracing.op_result("exp", out, X=tracing.value(node.args[0])), out, 1.0, -1.0)
 
 
 @aten("gelu")
@@ -285,9 +289,9 @@ def _elu(node: Any, tracing: Tracing, out: str) -> None:
     elif kind == "celu":
         inner = 1.0 / alpha
     above = positive(x, tracing)
-    below = tracing.made("where", out, Condition=above, X=zeros_as(x, tracing), Y=x)
+    below = tracing.op_result("where", out, Condition=above, X=zeros_as(x, tracing), Y=x)
     below = tracing.scaled(below, inner) if inner != 1 else below
-    powers = tracing.scaled(tracing.made("exp", out, X=below), alpha, -alpha)
+    powers = tracing.scaled(tracing.op_result("exp", out, X=below), alpha, -alpha)
     both = out if scale == 1 else tracing.temp(out)
     tracing.op("where", {"Condition": above, "X": x, "Y": powers}, {"Out": both})
     if both != out:
@@ -303,19 +307,19 @@ def _softplus(node: Any, tracing: Tracing, out: str) -> None:
     soft = soft_plus(given, out, tracing)
     soft = tracing.scaled(soft, 1 / beta) if beta != 1 else soft
     bound = tracing.constant_of(threshold, tracing.dtype(x), out)
-    above = compared("greater_than", given, bound, tracing)
+    above = comparison_flags("greater_than", given, bound, tracing)
     tracing.op("where", {"Condition": above, "X": x, "Y": soft}, {"Out": out})
 
 
 def soft_plus(x: str, of: str, tracing: Tracing) -> str:
     """log(1 + exp(x)), which is -log(sigmoid(-x))."""
-    return tracing.scaled(tracing.made("logsigmoid", of, X=tracing.scaled(x, -1.0)), -1.0)
+    return tracing.scaled(tracing.op_result("logsigmoid", of, X=tracing.scaled(x, -1.0)), -1.0)
 
 
 @aten("mish")
 def _mish(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
-    inner = tracing.made("tanh", out, X=soft_plus(x, out, tracing))
+    inner = tracing.op_result("tanh", out, X=soft_plus(x, out, tracing))
     tracing.op("elementwise_mul", {"X": x, "Y": inner}, {"Out": out})
 
 
@@ -334,11 +338,11 @@ def _clamp(node: Any, tracing: Tracing, out: str) -> None:
     tensors = [hasattr(bound, "name") for bound in (low, high)]
     if tracing.dtype(x) in FLOATS:
         if any(tensors):
-            _clamped(x, low, high, out, tracing)
+            _clamp_to_tensors(x, low, high, out, tracing)
         else:
             # torch's own kernel of this loss, of which its definition has the clamp, has no gradient at a margin of 0
             of_margins = str(node.meta.get("torch_fn", ("", ""))[1]).endswith(".multi_margin_loss")
-            _clipped(x, low, high, out, tracing, inclusive=kind.startswith("clamp") and not of_margins)
+            _clip_to_numbers(x, low, high, out, tracing, inclusive=kind.startswith("clamp") and not of_margins)
         return
     wanted = [(bound, op) for bound, op in ((low, "elementwise_max"), (high, "elementwise_min")) if bound is not None]
     for at, (bound, op_type) in enumerate(wanted, 1):
@@ -350,7 +354,9 @@ def _clamp(node: Any, tracing: Tracing, out: str) -> None:
         tracing.alias(out, x)
 
 
-def _clipped(x: str, low: float | None, high: float | None, out: str, tracing: Tracing, *, inclusive: bool) -> None:
+def _clip_to_numbers(
+    x: str, low: float | None, high: float | None, out: str, tracing: Tracing, *, inclusive: bool
+) -> None:
     """`out` is `x` limited to numbers. The gradient passes between them, and at them too if they are `inclusive`."""
     most = math.inf if high is None else float(high)
     least = -math.inf if low is None else float(low)
@@ -359,19 +365,19 @@ def _clipped(x: str, low: float | None, high: float | None, out: str, tracing: T
     if not inclusive:
         tracing.op("clip", {"X": x}, {"Out": out}, min=least, max=most)
         return
-    held = tracing.made("clip", out, {"min": least, "max": most}, X=x)
+    held = tracing.op_result("clip", out, {"min": least, "max": most}, X=x)
     tracing.draft.stop_gradient.add(held)
-    tracing.op("where", {"Condition": compared("equal", x, held, tracing), "X": x, "Y": held}, {"Out": out})
+    tracing.op("where", {"Condition": comparison_flags("equal", x, held, tracing), "X": x, "Y": held}, {"Out": out})
 
 
-def _clamped(x: str, low: Any, high: Any, out: str, tracing: Tracing) -> None:
+def _clamp_to_tensors(x: str, low: Any, high: Any, out: str, tracing: Tracing) -> None:
     """`out` is `x` limited to bounds of which one or both are tensors: at a bound the gradient goes to `x`."""
     kind = tracing.dtype(x)
     wanted = [(bound, how) for bound, how in ((low, "less_than"), (high, "greater_than")) if bound is not None]
     for at, (bound, how) in enumerate(wanted, 1):
         y = _operand(bound, kind, tracing, out)
         made = out if at == len(wanted) else tracing.temp(out)
-        chosen(compared(how, x, y, tracing), y, x, made, tracing)
+        append_where(comparison_flags(how, x, y, tracing), y, x, made, tracing)
         x = made
 
 
@@ -380,8 +386,8 @@ def _hard(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
     kind = tracing.dtype(x)
     raised = tracing.scaled(x, 1.0, 3.0)
-    low = tracing.made("relu", out, X=raised)
-    held = tracing.made("elementwise_min", out, X=low, Y=tracing.constant_of(6.0, kind, out))
+    low = tracing.op_result("relu", out, X=raised)
+    held = tracing.op_result("elementwise_min", out, X=low, Y=tracing.constant_of(6.0, kind, out))
     share = tracing.scaled(held, 1 / 6)
     if node.target.__name__.startswith("hardswish"):
         tracing.op("elementwise_mul", {"X": x, "Y": share}, {"Out": out})
@@ -392,13 +398,13 @@ def _hard(node: Any, tracing: Tracing, out: str) -> None:
 @aten("prelu", "_prelu_kernel")
 def _prelu(node: Any, tracing: Tracing, out: str) -> None:
     x, slopes = (tracing.value(arg) for arg in node.args)
-    below = tracing.made("where", out, Condition=positive(x, tracing), X=zeros_as(x, tracing), Y=x)
+    below = tracing.op_result("where", out, Condition=positive(x, tracing), X=zeros_as(x, tracing), Y=x)
     rank, count = len(tracing.dims(x)), tracing.dims(slopes)
     if len(count) == 1 and count[0] > 1 and rank > 2:
         reshape(slopes, wide := tracing.temp(slopes), [count[0], *[1] * (rank - 2)], tracing)
         slopes = wide
-    times = tracing.made("elementwise_mul", out, X=below, Y=slopes)
-    tracing.op("elementwise_add", {"X": tracing.made("relu", out, X=x), "Y": times}, {"Out": out})
+    times = tracing.op_result("elementwise_mul", out, X=below, Y=slopes)
+    tracing.op("elementwise_add", {"X": tracing.op_result("relu", out, X=x), "Y": times}, {"Out": out})
 
 
 # Functions of two values.
@@ -435,11 +441,11 @@ def _binary(node: Any, tracing: Tracing, out: str) -> None:
         x, y = (x, scaled) if kind != "rsub" else (scaled, y)
     if kind == "remainder" and _is_infinite(right):
         below, zero = right < 0, tracing.constant_of(0.0, result, out)
-        other = compared("greater_than" if below else "less_than", x, zero, tracing)
-        chosen(other, y, x, out, tracing)
+        other = comparison_flags("greater_than" if below else "less_than", x, zero, tracing)
+        append_where(other, y, x, out, tracing)
         return
     if kind in ("floor_divide", "remainder") or rounding is not None:
-        _divided(x, y, "remainder" if kind == "remainder" else str(rounding or "floor"), result, out, tracing)
+        _divide_rounded(x, y, "remainder" if kind == "remainder" else str(rounding or "floor"), result, out, tracing)
         return
     if kind[:3] in ("max", "min") and result in FLOATS:
         _larger(_BINARY[kind], x, y, out, tracing)
@@ -452,54 +458,54 @@ def _larger(op_type: str, x: str, y: str, out: str, tracing: Tracing) -> None:
     if {x, y} <= tracing.draft.stop_gradient:
         tracing.op(op_type, {"X": x, "Y": y}, {"Out": out})
         return
-    same = compared("equal", x, y, tracing)
-    halves = tracing.made("elementwise_add", out, X=tracing.scaled(x, 0.5), Y=tracing.scaled(y, 0.5))
-    chosen(same, halves, tracing.made(op_type, out, X=x, Y=y), out, tracing)
+    same = comparison_flags("equal", x, y, tracing)
+    halves = tracing.op_result("elementwise_add", out, X=tracing.scaled(x, 0.5), Y=tracing.scaled(y, 0.5))
+    append_where(same, halves, tracing.op_result(op_type, out, X=x, Y=y), out, tracing)
 
 
-def _divided(x: str, y: str, how: str, kind: DType, out: str, tracing: Tracing) -> None:
+def _divide_rounded(x: str, y: str, how: str, kind: DType, out: str, tracing: Tracing) -> None:
     """The quotient of `x` and `y`, rounded down ("floor") or towards 0 ("trunc"), or what is left when it is rounded
     down ("remainder").
 
     The ops of whole numbers round towards 0, and their rest has the sign of `x`.
     """
     if kind in FLOATS:
-        ratio = tracing.made("elementwise_div", out, X=x, Y=y)
-        times = truncated(ratio, tracing) if how == "trunc" else tracing.made("floor", out, X=ratio)
+        ratio = tracing.op_result("elementwise_div", out, X=x, Y=y)
+        times = round_towards_zero(ratio, tracing) if how == "trunc" else tracing.op_result("floor", out, X=ratio)
         tracing.draft.stop_gradient.add(times)
         if how == "remainder":
-            rest(x, y, times, out, tracing)
+            subtract_multiple(x, y, times, out, tracing)
         else:
             tracing.alias(out, times)
         return
     if how == "trunc":
         tracing.op("elementwise_floordiv", {"X": x, "Y": y}, {"Out": out})
         return
-    above = tracing.made("elementwise_add", out, X=tracing.made("elementwise_mod", out, X=x, Y=y), Y=y)
+    above = tracing.op_result("elementwise_add", out, X=tracing.op_result("elementwise_mod", out, X=x, Y=y), Y=y)
     if how == "remainder":
         tracing.op("elementwise_mod", {"X": above, "Y": y}, {"Out": out})
         return
-    left = tracing.made("elementwise_mod", out, X=above, Y=y)
-    exact = tracing.made("elementwise_sub", out, X=x, Y=left)
+    left = tracing.op_result("elementwise_mod", out, X=above, Y=y)
+    exact = tracing.op_result("elementwise_sub", out, X=x, Y=left)
     tracing.op("elementwise_floordiv", {"X": exact, "Y": y}, {"Out": out})
 
 
 @aten("__lshift__.Scalar", "__rshift__.Scalar", "bitwise_left_shift.Tensor_Scalar", "bitwise_right_shift.Tensor_Scalar")
-def _shifted(node: Any, tracing: Tracing, out: str) -> None:
+def _bit_shift(node: Any, tracing: Tracing, out: str) -> None:
     """A product with a power of two, or the quotient, rounded down."""
     kind, x = dtype_of(node.meta["val"].dtype), tracing.value(node.args[0])
     factor = tracing.constant_of(1 << int(node.args[1]), kind, out)
     if node.target.__name__.startswith(("__lshift__", "bitwise_left_shift")):
         tracing.op("elementwise_mul", {"X": tracing.as_type(x, kind), "Y": factor}, {"Out": out})
     else:
-        _divided(tracing.as_type(x, kind), factor, "floor", kind, out, tracing)
+        _divide_rounded(tracing.as_type(x, kind), factor, "floor", kind, out, tracing)
 
 
 def _operand(arg: Any, kind: DType, tracing: Tracing, of: str) -> str:
     """The variable of an operand, cast to an element type; a number becomes a constant."""
     if hasattr(arg, "name"):
         if arg.name in tracing.integers:
-            return tracing.as_type(tracing.measured(tracing.integers[arg.name]), kind)
+            return tracing.as_type(tracing.size_variable(tracing.integers[arg.name]), kind)
         return fraction_of(arg, kind, tracing) or tracing.as_type(tracing.value(arg), kind)
     return tracing.constant_of(arg, kind, of)
 
@@ -511,7 +517,7 @@ def _by_number(kind: str, left: Any, right: Any, alpha: Any, result: DType, trac
         return False
     if plain == [True, False] and kind == "div":
         x = tracing.as_type(tracing.value(right), result)
-        tracing.scale(tracing.made("reciprocal", out, X=x), out, float(left))
+        tracing.scale(tracing.op_result("reciprocal", out, X=x), out, float(left))
         return True
     number = float(left if plain[0] else right)
     x = tracing.as_type(_operand(right if plain[0] else left, result, tracing, out), result)
@@ -562,10 +568,10 @@ def _to_the_power(x: str, y: str, out: str, tracing: Tracing) -> None:
     """`out` is `x` to the power of `y`: 1, without a gradient, where both are 0."""
     zero = tracing.constant_of(0.0, tracing.dtype(x), out)
     bases, powers = of_one_shape([x, y], tracing)
-    empty = compared("equal", bases, zero, tracing)
-    both = tracing.made("logical_and", out, X=empty, Y=compared("equal", powers, zero, tracing))
+    empty = comparison_flags("equal", bases, zero, tracing)
+    both = tracing.op_result("logical_and", out, X=empty, Y=comparison_flags("equal", powers, zero, tracing))
     tracing.draft.stop_gradient.add(both)
-    chosen(both, tracing.constant_of(1.0, tracing.dtype(x), out), bases, held := tracing.temp(out), tracing)
+    append_where(both, tracing.constant_of(1.0, tracing.dtype(x), out), bases, held := tracing.temp(out), tracing)
     tracing.op("elementwise_pow", {"X": held, "Y": powers}, {"Out": out})
 
 
@@ -573,7 +579,7 @@ def _to_the_power(x: str, y: str, out: str, tracing: Tracing) -> None:
 def _addc(node: Any, tracing: Tracing, out: str) -> None:
     x, first, second = (tracing.value(arg) for arg in node.args[:3])
     op_type = "elementwise_mul" if node.target.__name__.startswith("addcmul") else "elementwise_div"
-    made = tracing.made(op_type, out, X=first, Y=second)
+    made = tracing.op_result(op_type, out, X=first, Y=second)
     made = tracing.scaled(made, float(node.kwargs.get("value", 1)))
     tracing.op("elementwise_add", {"X": x, "Y": made}, {"Out": out})
 
@@ -581,10 +587,10 @@ def _addc(node: Any, tracing: Tracing, out: str) -> None:
 @aten("lerp")
 def _lerp(node: Any, tracing: Tracing, out: str) -> None:
     x, end = (tracing.value(arg) for arg in node.args[:2])
-    way = tracing.made("elementwise_sub", out, X=end, Y=x)
+    way = tracing.op_result("elementwise_sub", out, X=end, Y=x)
     weight = node.args[2]
     if hasattr(weight, "name"):
-        part = tracing.made("elementwise_mul", out, X=way, Y=tracing.value(weight))
+        part = tracing.op_result("elementwise_mul", out, X=way, Y=tracing.value(weight))
     else:
         part = tracing.scaled(way, float(weight))
     tracing.op("elementwise_add", {"X": x, "Y": part}, {"Out": out})
@@ -602,7 +608,7 @@ _COMPARED = {
 }
 
 
-def compared(op_type: str, x: str, y: str, tracing: Tracing) -> str:
+def comparison_flags(op_type: str, x: str, y: str, tracing: Tracing) -> str:
     """The flags of a comparison of two values of one element type; no gradient is passed on."""
     made = tracing.temp(x)
     compare(op_type, x, y, made, tracing)
@@ -686,13 +692,13 @@ def _is(node: Any, tracing: Tracing, out: str) -> None:
     if kind == "isnan":
         compare("not_equal", x, x, out, tracing)
         return
-    none = tracing.made("elementwise_sub", out, X=x, Y=x)  # 0 for finite numbers, nan for inf and nan
-    finite = compared("equal", none, none, tracing)
+    none = tracing.op_result("elementwise_sub", out, X=x, Y=x)  # 0 for finite numbers, nan for inf and nan
+    finite = comparison_flags("equal", none, none, tracing)
     if kind == "isfinite":
         tracing.alias(out, finite)
         return
-    number = compared("equal", x, x, tracing)
-    odd = tracing.made("logical_not", out, X=finite)
+    number = comparison_flags("equal", x, x, tracing)
+    odd = tracing.op_result("logical_not", out, X=finite)
     compare("logical_and", odd, number, out, tracing)
 
 
@@ -711,7 +717,7 @@ def _where(node: Any, tracing: Tracing, out: str) -> None:
 def _places(node: Any, tracing: Tracing, out: str) -> None:
     """The places of the elements that are set, as a tensor of the numbers along each dim."""
     flags = tracing.as_type(tracing.value(node.args[0]), DType.BOOL)
-    found = tracing.made("where_index", out, Condition=flags)
+    found = tracing.op_result("where_index", out, Condition=flags)
     tracing.draft.stop_gradient.add(found)
     values = node.meta["val"]
     names = [tracing.temp(out) for _ in values]
@@ -742,7 +748,7 @@ def axes_of(given: Any, rank: int) -> list[int]:
     return [axis % rank for axis in listed] if rank else []
 
 
-def reduced(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
+def reduce_axes(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
     """`out` is `x` reduced along axes by an op; with `keep`, the axes stay as dims of 1."""
     rank = len(tracing.dims(x))
     if not axes or not rank:
@@ -771,38 +777,40 @@ def _reduce(node: Any, tracing: Tracing, out: str) -> None:
     if kind in ("amax", "amin") and tracing.dtype(x) in FLOATS:
         evenly(f"reduce_{kind[1:]}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
         return
-    reduced(_REDUCED[kind], x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
+    reduce_axes(_REDUCED[kind], x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
 
 
 def evenly(op_type: str, x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
     """`out` is the maximum or minimum along axes. As in torch, equal elements share the gradient evenly."""
-    reduced(op_type, x, found := tracing.temp(out), axes, True, tracing)
+    reduce_axes(op_type, x, found := tracing.temp(out), axes, True, tracing)
     tracing.draft.stop_gradient.add(found)
     wide = out if keep else tracing.temp(out)
-    shared(x, found, wide, axes, tracing, apart="less_than" if op_type.endswith("max") else "greater_than")
+    share_gradient(x, found, wide, axes, tracing, apart="less_than" if op_type.endswith("max") else "greater_than")
     if not keep:
-        reduced("reduce_sum", wide, out, axes, False, tracing)
+        reduce_axes("reduce_sum", wide, out, axes, False, tracing)
 
 
-def shared(x: str, found: str, out: str, axes: Sequence[int], tracing: Tracing, *, apart: str = "not_equal") -> None:
+def share_gradient(
+    x: str, found: str, out: str, axes: Sequence[int], tracing: Tracing, *, apart: str = "not_equal"
+) -> None:
     """`out` is `found`, elements of `x` along axes that stay as dims of 1; those equal to it share its gradient.
 
     `apart` is the comparison that holds for each of the others, unless `found` is NaN: then all gradients are NaN.
     """
-    same = tracing.as_type(compared("equal", x, found, tracing), tracing.dtype(x))
-    reduced("reduce_sum", same, count := tracing.temp(out), axes, True, tracing)
-    shares = tracing.made("elementwise_div", out, X=same, Y=count)
+    same = tracing.as_type(comparison_flags("equal", x, found, tracing), tracing.dtype(x))
+    reduce_axes("reduce_sum", same, count := tracing.temp(out), axes, True, tracing)
+    shares = tracing.op_result("elementwise_div", out, X=same, Y=count)
     tracing.draft.stop_gradient.update((same, count, shares))
     # 0 in place of the others, of which an infinite one times 0 is no number
-    others = compared(apart, x, found, tracing)
-    alike = tracing.made("where", out, Condition=others, X=zeros_as(x, tracing), Y=x)
-    parts = tracing.made("elementwise_mul", out, X=alike, Y=shares)
-    reduced("reduce_sum", parts, total := tracing.temp(out), axes, True, tracing)
+    others = comparison_flags(apart, x, found, tracing)
+    alike = tracing.op_result("where", out, Condition=others, X=zeros_as(x, tracing), Y=x)
+    parts = tracing.op_result("elementwise_mul", out, X=alike, Y=shares)
+    reduce_axes("reduce_sum", parts, total := tracing.temp(out), axes, True, tracing)
     # the parts make up the element, but for rounding, for which the rest stands; infinite ones have none
-    rest = tracing.made("elementwise_sub", out, X=found, Y=fixed(total, tracing))
+    rest = tracing.op_result("elementwise_sub", out, X=found, Y=detached(total, tracing))
     tracing.draft.stop_gradient.add(rest)
-    whole = tracing.made("elementwise_add", out, X=total, Y=rest)
-    exact = compared("equal", total, found, tracing)
+    whole = tracing.op_result("elementwise_add", out, X=total, Y=rest)
+    exact = comparison_flags("equal", total, found, tracing)
     tracing.op("where", {"Condition": exact, "X": total, "Y": whole}, {"Out": out})
 
 
@@ -824,7 +832,7 @@ def _any(node: Any, tracing: Tracing, out: str) -> None:
     kind = node.target.__name__.split(".")[0]
     x = tracing.as_type(tracing.value(node.args[0]), DType.BOOL)
     axes = axes_of(argument(node, 1, "dim"), len(tracing.dims(x)))
-    reduced(f"reduce_{kind}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
+    reduce_axes(f"reduce_{kind}", x, out, axes, bool(argument(node, 2, "keepdim", False)), tracing)
     tracing.draft.stop_gradient.add(out)
 
 
@@ -838,21 +846,21 @@ def _logsumexp(node: Any, tracing: Tracing, out: str) -> None:
 def log_sum_exp(x: str, out: str, axes: Sequence[int], keep: bool, tracing: Tracing) -> None:
     """`out` is log(sum(exp(x))) along axes. The maximum is subtracted before exp, to avoid overflow."""
     largest = _finite_largest(x, axes, out, tracing)
-    rest = tracing.made("elementwise_sub", out, X=x, Y=largest)
-    reduced("reduce_sum", tracing.made("exp", out, X=rest), summed := tracing.temp(out), axes, True, tracing)
+    rest = tracing.op_result("elementwise_sub", out, X=x, Y=largest)
+    reduce_axes("reduce_sum", tracing.op_result("exp", out, X=rest), summed := tracing.temp(out), axes, True, tracing)
     wide = out if keep else tracing.temp(out)
-    tracing.op("elementwise_add", {"X": tracing.made("log", out, X=summed), "Y": largest}, {"Out": wide})
+    tracing.op("elementwise_add", {"X": tracing.op_result("log", out, X=summed), "Y": largest}, {"Out": wide})
     if not keep:  # a sum over dims of 1 removes them
-        reduced("reduce_sum", wide, out, axes, False, tracing)
+        reduce_axes("reduce_sum", wide, out, axes, False, tracing)
 
 
 def _finite_largest(x: str, axes: Sequence[int], of: str, tracing: Tracing) -> str:
     """The maxima along axes, which stay as dims of 1, with 0 in place of infinite ones; without a gradient."""
-    reduced("reduce_max", x, largest := tracing.temp(of), axes, True, tracing)
+    reduce_axes("reduce_max", x, largest := tracing.temp(of), axes, True, tracing)
     tracing.draft.stop_gradient.add(largest)
     bound = tracing.constant_of(math.inf, tracing.dtype(x), of)
-    finite = compared("less_than", tracing.made("abs", of, X=largest), bound, tracing)
-    made = tracing.made("where", of, Condition=finite, X=largest, Y=zeros_as(largest, tracing))
+    finite = comparison_flags("less_than", tracing.op_result("abs", of, X=largest), bound, tracing)
+    made = tracing.op_result("where", of, Condition=finite, X=largest, Y=zeros_as(largest, tracing))
     tracing.draft.stop_gradient.add(made)
     return made
 
@@ -872,23 +880,23 @@ def _variance(node: Any, tracing: Tracing, out: str) -> None:
     correction = 1 if correction is None else correction
     keep = bool(node.kwargs.get("keepdim", node.args[3] if len(node.args) > 3 else False))
     listed = axes_of(axes, rank)
-    reduced("reduce_mean", x, mean := tracing.temp(out), listed, True, tracing)
-    apart = tracing.made("square", out, X=tracing.made("elementwise_sub", out, X=x, Y=mean))
+    reduce_axes("reduce_mean", x, mean := tracing.temp(out), listed, True, tracing)
+    apart = tracing.op_result("square", out, X=tracing.op_result("elementwise_sub", out, X=x, Y=mean))
     both, spread = name.endswith("_mean"), name.startswith("std")
     made = tracing.temp(out) if both else out
-    reduced("reduce_mean", apart, plain := tracing.temp(out), listed, keep, tracing)
-    plain = corrected(plain, x, listed, float(correction), out, tracing)
+    reduce_axes("reduce_mean", apart, plain := tracing.temp(out), listed, keep, tracing)
+    plain = corrected_variance(plain, x, listed, float(correction), out, tracing)
     if spread:
         root(plain, made, tracing)
     else:
         tracing.alias(made, plain)
     if both:
         if not keep:
-            reduced("reduce_mean", x, mean := tracing.temp(out), listed, False, tracing)
+            reduce_axes("reduce_mean", x, mean := tracing.temp(out), listed, False, tracing)
         tracing.parts[node.name] = [made, mean]
 
 
-def corrected(value: str, x: str, axes: Sequence[int], correction: float, of: str, tracing: Tracing) -> str:
+def corrected_variance(value: str, x: str, axes: Sequence[int], correction: float, of: str, tracing: Tracing) -> str:
     """A variance times n / (n - correction), where n is the number of elements of `x` along axes."""
     if not correction:
         return value
@@ -896,9 +904,9 @@ def corrected(value: str, x: str, axes: Sequence[int], correction: float, of: st
     if isinstance(count, int):
         return tracing.scaled(value, count / (count - correction))
     number = tracing.as_type(count, tracing.dtype(value))
-    share = tracing.made("elementwise_div", of, X=number, Y=tracing.scaled(number, 1.0, -correction))
+    share = tracing.op_result("elementwise_div", of, X=number, Y=tracing.scaled(number, 1.0, -correction))
     tracing.draft.stop_gradient.add(share)
-    return tracing.made("elementwise_mul", of, X=value, Y=share)
+    return tracing.op_result("elementwise_mul", of, X=value, Y=share)
 
 
 def count_of(x: str, axes: Sequence[int], tracing: Tracing) -> int | str:
@@ -906,7 +914,7 @@ def count_of(x: str, axes: Sequence[int], tracing: Tracing) -> int | str:
     size = 1
     for axis in axes:
         size = tracing.integer("Mul", size, tracing.size(x, axis))
-    return tracing.measured(size) if is_code(size) else size
+    return tracing.size_variable(size) if is_code(size) else size
 
 
 @aten("linalg_vector_norm", "norm")
@@ -916,29 +924,33 @@ def _vector_norm(node: Any, tracing: Tracing, out: str) -> None:
     axes = axes_of(argument(node, 2, "dim"), len(tracing.dims(x)))
     keep = bool(argument(node, 3, "keepdim", False))
     if order == 2:
-        reduced("reduce_sum", tracing.made("square", out, X=x), total := tracing.temp(out), axes, keep, tracing)
+        reduce_axes(
+            "reduce_sum", tracing.op_result("square", out, X=x), total := tracing.temp(out), axes, keep, tracing
+        )
         root(total, out, tracing)
     elif order == 1:
-        reduced("reduce_sum", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+        reduce_axes("reduce_sum", tracing.op_result("abs", out, X=x), out, axes, keep, tracing)
     elif math.isinf(order):
-        evenly("reduce_max" if order > 0 else "reduce_min", tracing.made("abs", out, X=x), out, axes, keep, tracing)
+        evenly(
+            "reduce_max" if order > 0 else "reduce_min", tracing.op_result("abs", out, X=x), out, axes, keep, tracing
+        )
     elif order == 0:
-        some = compared("not_equal", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
-        reduced("reduce_sum", tracing.as_type(some, tracing.dtype(x)), out, axes, keep, tracing)
+        some = comparison_flags("not_equal", x, tracing.constant_of(0.0, tracing.dtype(x), out), tracing)
+        reduce_axes("reduce_sum", tracing.as_type(some, tracing.dtype(x)), out, axes, keep, tracing)
         tracing.draft.stop_gradient.update((some, out))
     else:
-        size, some = tracing.made("abs", out, X=x), ""
+        size, some = tracing.op_result("abs", out, X=x), ""
         if order < 1:  # the gradient of a power is infinite at 0, where that of the norm is 0
             kind = tracing.dtype(x)
-            some = compared("not_equal", x, tracing.constant_of(0.0, kind, out), tracing)
-            chosen(some, size, tracing.constant_of(1.0, kind, out), held := tracing.temp(out), tracing)
+            some = comparison_flags("not_equal", x, tracing.constant_of(0.0, kind, out), tracing)
+            append_where(some, size, tracing.constant_of(1.0, kind, out), held := tracing.temp(out), tracing)
             size = held
-        powers = tracing.made("pow", out, {"factor": order}, X=size)
+        powers = tracing.op_result("pow", out, {"factor": order}, X=size)
         if some:
             none = tracing.constant_of(0.0 if order > 0 else math.inf, tracing.dtype(x), out)
-            chosen(some, powers, none, held := tracing.temp(out), tracing)
+            append_where(some, powers, none, held := tracing.temp(out), tracing)
             powers = held
-        reduced("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
+        reduce_axes("reduce_sum", powers, total := tracing.temp(out), axes, keep, tracing)
         root(total, out, tracing, order)
 
 
@@ -947,11 +959,13 @@ def root(x: str, out: str, tracing: Tracing, order: float = 2) -> None:
     torch.
     """
     zero = tracing.constant_of(0.0, tracing.dtype(x), out)
-    none = tracing.as_type(compared("equal", x, zero, tracing), tracing.dtype(x))
+    none = tracing.as_type(comparison_flags("equal", x, zero, tracing), tracing.dtype(x))
     tracing.draft.stop_gradient.add(none)
-    raised = tracing.made("elementwise_add", out, X=x, Y=none)
+    raised = tracing.op_result("elementwise_add", out, X=x, Y=none)
     shifted = (
-        tracing.made("sqrt", out, X=raised) if order == 2 else tracing.made("pow", out, {"factor": 1 / order}, X=raised)
+        tracing.op_result("sqrt", out, X=raised)
+        if order == 2
+        else tracing.op_result("pow", out, {"factor": 1 / order}, X=raised)
     )
     tracing.op("elementwise_sub", {"X": shifted, "Y": none}, {"Out": out})
 
@@ -960,17 +974,19 @@ def root(x: str, out: str, tracing: Tracing, order: float = 2) -> None:
 def _distances(node: Any, tracing: Tracing, out: str) -> None:
     rows, others = tracing.value(node.args[0]), tracing.value(node.args[1])
     order, rank = float(argument(node, 2, "p", 2.0)), len(tracing.dims(rows))
-    apart = tracing.made(
-        "elementwise_sub", out, X=_unsqueezed(rows, rank - 1, tracing), Y=_unsqueezed(others, rank - 2, tracing)
+    apart = tracing.op_result(
+        "elementwise_sub", out, X=_unsqueeze(rows, rank - 1, tracing), Y=_unsqueeze(others, rank - 2, tracing)
     )
     if order == 2:
-        reduced("reduce_sum", tracing.made("square", out, X=apart), total := tracing.temp(out), [rank], False, tracing)
+        reduce_axes(
+            "reduce_sum", tracing.op_result("square", out, X=apart), total := tracing.temp(out), [rank], False, tracing
+        )
         root(total, out, tracing)
     else:  # order 1; others are defined by norms
-        reduced("reduce_sum", tracing.made("abs", out, X=apart), out, [rank], False, tracing)
+        reduce_axes("reduce_sum", tracing.op_result("abs", out, X=apart), out, [rank], False, tracing)
 
 
-def _unsqueezed(x: str, axis: int, tracing: Tracing) -> str:
+def _unsqueeze(x: str, axis: int, tracing: Tracing) -> str:
     """`x` with a dim of 1 inserted at `axis`."""
     sizes = sizes_of(x, tracing)
     reshape(x, wide := tracing.temp(x), [*sizes[:axis], 1, *sizes[axis:]], tracing)
@@ -982,9 +998,9 @@ def _log_cumsum_exp(node: Any, tracing: Tracing, out: str) -> None:
     x = tracing.value(node.args[0])
     axis = node.args[1] % max(len(tracing.dims(x)), 1)
     largest = _finite_largest(x, [axis], out, tracing)
-    powers = tracing.made("exp", out, X=tracing.made("elementwise_sub", out, X=x, Y=largest))
-    sums = tracing.made("cumsum", out, {"axis": axis}, X=powers)
-    tracing.op("elementwise_add", {"X": tracing.made("log", out, X=sums), "Y": largest}, {"Out": out})
+    powers = tracing.op_result("exp", out, X=tracing.op_result("elementwise_sub", out, X=x, Y=largest))
+    sums = tracing.op_result("cumsum", out, {"axis": axis}, X=powers)
+    tracing.op("elementwise_add", {"X": tracing.op_result("log", out, X=sums), "Y": largest}, {"Out": out})
 
 
 @aten("cumsum")
@@ -1048,7 +1064,7 @@ def _arange(node: Any, tracing: Tracing, out: str) -> None:
     start, end, step = (*numbers, 1)[:3]
     kind = dtype_of(node.meta["val"].dtype)
     bounds = [
-        tracing.as_type(tracing.measured(tracing.number_of(n)), DType.INT64 if kind not in FLOATS else kind)
+        tracing.as_type(tracing.size_variable(tracing.number_of(n)), DType.INT64 if kind not in FLOATS else kind)
         for n in (start, end, step)
     ]
     made = out if kind in (*FLOATS, DType.INT64) else tracing.temp(out)
@@ -1068,7 +1084,7 @@ def _number(node: Any, tracing: Tracing, out: str) -> None:
     none, one = (tracing.constant_of(number, DType.INT64, out) for number in (0, 1))
     codes: list[int] = []
     for end in (whole, tracing.scaled(whole, -1.0)):
-        places = tracing.made("range", out, Start=none, End=end, Step=one)
+        places = tracing.op_result("range", out, Start=none, End=end, Step=one)
         tracing.draft.stop_gradient.update((end, places))
         codes.append(tracing.sizes.code(Dim(tracing.name(places), 0)))
     tracing.count(node, tracing.integer("Sub", *codes))
@@ -1104,7 +1120,7 @@ def _parts_of_complex(node: Any, tracing: Tracing, out: str) -> None:
 
 
 @aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "positive")
-def _same(node: Any, tracing: Tracing, out: str) -> None:
+def _identity(node: Any, tracing: Tracing, out: str) -> None:
     tracing.alias(out, tracing.value(node.args[0]))
 
 

@@ -67,7 +67,7 @@ class Held:
             return generator, ()
         if isinstance(thing, dict):
             named = cast("dict[Any, Any]", thing)
-            return dict(named), [(_joined(path, key), value) for key, value in named.items()]
+            return dict(named), [(_member_path(path, key), value) for key, value in named.items()]
         if isinstance(thing, list | deque | set):
             values = list(cast("Iterable[Any]", thing))
             return values, [(path, value) for value in values]
@@ -96,8 +96,8 @@ class Held:
             if isinstance(record.thing, self._torch.Tensor):
                 yield record.path, record.thing
 
-    def changed(self) -> list[str]:
-        """The paths of what holds other values since. A tensor or container is the same if its elements are."""
+    def changed_paths(self) -> list[str]:
+        """The paths of everything that has changed since. A tensor or container is unchanged if its elements are."""
         result: dict[str, None] = {}
         for record in self._records.values():
             result |= dict.fromkeys(self._differing(record))
@@ -108,22 +108,22 @@ class Held:
         if isinstance(thing, dict):
             named = cast("dict[Any, Any]", thing)
             for key in dict.fromkeys((*content, *named)):
-                if key not in content or key not in named or not self._same(content[key], named[key]):
-                    yield _joined(path, key)
+                if key not in content or key not in named or not self._same_value(content[key], named[key]):
+                    yield _member_path(path, key)
         elif isinstance(thing, set):
             if {*content} != thing:
                 yield path
         elif isinstance(thing, list | deque):
             values = list(cast("Iterable[Any]", thing))
-            if len(values) != len(content) or not all(map(self._same, content, values)):
+            if len(values) != len(content) or not all(map(self._same_value, content, values)):
                 yield path
         elif isinstance(thing, CellType):
-            if not self._same(content[0], thing.cell_contents):
+            if not self._same_value(content[0], thing.cell_contents):
                 yield path
         elif not self._equal(content, self._of(path, thing)[0]):
             yield path
 
-    def _same(self, before: Any, after: Any, depth: int = 0) -> bool:
+    def _same_value(self, before: Any, after: Any, depth: int = 0) -> bool:
         """Whether two values are the same, of which the first is taken as it was held."""
         if before is after:
             return True  # if its elements differ, its own record tells
@@ -137,11 +137,11 @@ class Held:
             return type(before) is type(after)
         if isinstance(before, dict):
             one, other = cast("dict[Any, Any]", before), cast("dict[Any, Any]", after)
-            return one.keys() == other.keys() and all(self._same(one[key], other[key], depth + 1) for key in one)
+            return one.keys() == other.keys() and all(self._same_value(one[key], other[key], depth + 1) for key in one)
         if isinstance(before, list | tuple | deque):
             left, right = list(cast("Iterable[Any]", before)), list(cast("Iterable[Any]", after))
             return len(left) == len(right) and all(
-                self._same(*pair, depth + 1) for pair in zip(left, right, strict=True)
+                self._same_value(*pair, depth + 1) for pair in zip(left, right, strict=True)
             )
         return True
 
@@ -227,8 +227,8 @@ _INNER = ("_modules", "_buffers", "_parameters")
 """The attributes of a module that hold what is called by its own name."""
 
 
-def _joined(path: str, key: Any) -> str:
-    """The path of what an object has by a key."""
+def _member_path(path: str, key: Any) -> str:
+    """The path of the member that an object has under a key."""
     if key in _INNER:
         return path
     return f"{path}.{key}" if path else str(key)

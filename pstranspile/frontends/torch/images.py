@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import sizes_of, with_x_shape
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import reduced
+from pstranspile.frontends.torch.elements import reduce_axes
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.types import DType
 from pstranspile.ops.images.channels import RATIOS, SIZES
 
 
-def _each(numbers: Any, count: int) -> list[int]:
+def _numbers_per_dim(numbers: Any, count: int) -> list[int]:
     """One number for each of the `count` spatial dims; a single number is repeated for all of them."""
     listed = [numbers] if isinstance(numbers, int) else list(numbers)
     return [int(number) for number in (listed * count if len(listed) == 1 else listed)]
@@ -43,12 +43,14 @@ def _convolution(node: Any, tracing: Tracing, out: str) -> None:
 
 def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
     stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
-    dilation, groups = _each(argument(node, 5, "dilation", 1), count), argument(node, 6, "groups", 1)
+    dilation, groups = _numbers_per_dim(argument(node, 5, "dilation", 1), count), argument(node, 6, "groups", 1)
     if node.target.__name__.startswith("convolution"):
         transposed, outside, groups = bool(node.args[6]), node.args[7], node.args[8]
-        wanted = _wanted(node, tracing, outside, count) if transposed else None
-        moved = _Filter(_each(stride, count), _each(padding, count), dilation, groups, transposed, wanted)
-        _convolved(node, x, moved, out, tracing)
+        wanted = _transposed_output_dims(node, tracing, outside, count) if transposed else None
+        moved = _Filter(
+            _numbers_per_dim(stride, count), _numbers_per_dim(padding, count), dilation, groups, transposed, wanted
+        )
+        _append_convolution(node, x, moved, out, tracing)
         return
     if isinstance(padding, str):
         size = tracing.dims(tracing.value(node.args[1]))[2:]
@@ -56,8 +58,14 @@ def _convolution_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -
         padding = [span // 2 for span in spans]
         if any(span % 2 for span in spans):  # uneven padding: the extra element is added at the end
             sides = [0, 0, 0, 0, *(count for span in spans for count in (0, span % 2))]
-            x = tracing.made("pad", x, {"paddings": sides, "pad_value": 0.0}, X=x)
-    _convolved(node, x, _Filter(_each(stride, count), _each(padding, count), dilation, groups), out, tracing)
+            x = tracing.op_result("pad", x, {"paddings": sides, "pad_value": 0.0}, X=x)
+    _append_convolution(
+        node,
+        x,
+        _Filter(_numbers_per_dim(stride, count), _numbers_per_dim(padding, count), dilation, groups),
+        out,
+        tracing,
+    )
 
 
 def _as_batch(node: Any, count: int, out: str, tracing: Tracing) -> tuple[str, str]:
@@ -87,18 +95,20 @@ def _conv_transpose(node: Any, tracing: Tracing, out: str) -> None:
 
 def _conv_transpose_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
     stride, padding, dilation = (
-        _each(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))
+        _numbers_per_dim(argument(node, at, "", default), count) for at, default in ((3, 1), (4, 0), (7, 1))
     )
-    wanted = _wanted(node, tracing, argument(node, 5, "output_padding", 0), count)
-    _convolved(node, x, _Filter(stride, padding, dilation, argument(node, 6, "groups", 1), True, wanted), out, tracing)
+    wanted = _transposed_output_dims(node, tracing, argument(node, 5, "output_padding", 0), count)
+    _append_convolution(
+        node, x, _Filter(stride, padding, dilation, argument(node, 6, "groups", 1), True, wanted), out, tracing
+    )
 
 
-def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] | None:
+def _transposed_output_dims(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] | None:
     """The spatial dims of a transposed convolution's result; None without output_padding.
 
     Raises Refused if they are known at run time only.
     """
-    if not any(_each(outside, count)):
+    if not any(_numbers_per_dim(outside, count)):
         return None
     sizes = tracing.shape_of(node.meta["val"], tracing.value(node.args[0]))[-count:]
     if any(map(is_code, sizes)):
@@ -106,7 +116,7 @@ def _wanted(node: Any, tracing: Tracing, outside: Any, count: int) -> list[int] 
     return sizes
 
 
-def _convolved(node: Any, x: str, moved: _Filter, out: str, tracing: Tracing) -> None:
+def _append_convolution(node: Any, x: str, moved: _Filter, out: str, tracing: Tracing) -> None:
     """`out` is the convolution of images `x` with the node's filters. With one dim, images have height 1."""
     weight, bias = tracing.value(node.args[1]), argument(node, 2, "bias")
     flat = len(moved.stride) == 1
@@ -133,7 +143,7 @@ def _convolved(node: Any, x: str, moved: _Filter, out: str, tracing: Tracing) ->
         with_x_shape("squeeze2", made, out, tracing, axes=[2])
 
 
-class _Window(NamedTuple):
+class _PoolingWindows(NamedTuple):
     """The windows of a pooling, with one number for each spatial dim."""
 
     size: list[int]
@@ -153,9 +163,9 @@ def _pool(node: Any, tracing: Tracing, out: str) -> None:
 
 
 def _pool_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
-    size, name = _each(node.args[1], count), node.target.__name__
-    stride = _each(argument(node, 2, "stride") or size, count)
-    window = _Window(size, stride, _each(argument(node, 3, "padding", 0), count))
+    size, name = _numbers_per_dim(node.args[1], count), node.target.__name__
+    stride = _numbers_per_dim(argument(node, 2, "stride") or size, count)
+    window = _PoolingWindows(size, stride, _numbers_per_dim(argument(node, 3, "padding", 0), count))
     average = name.startswith("avg")
     if average:
         ceil, whole = bool(argument(node, 4, "ceil_mode", False)), bool(argument(node, 5, "count_include_pad", True))
@@ -166,10 +176,10 @@ def _pool_of(node: Any, count: int, x: str, tracing: Tracing, out: str) -> None:
         if average:
             raise Refused("it has ceil_mode, whose windows past the end are counted otherwise")
         attrs["ceil_mode"] = True
-    pooled(x, window, out, attrs, tracing)
+    append_pool(x, window, out, attrs, tracing)
 
 
-def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:
+def _reaches_out(sizes: Sequence[int], window: _PoolingWindows) -> bool:
     """Whether the last window of some dim reaches past the end of the padded image.
 
     Raises Refused if the sizes are known at run time only, or if a window would begin past the end of the image, which
@@ -186,12 +196,12 @@ def _reaches_out(sizes: Sequence[int], window: _Window) -> bool:
     return result
 
 
-def pooled(x: str, window: _Window, out: str, attrs: dict[str, object], tracing: Tracing) -> None:
+def append_pool(x: str, window: _PoolingWindows, out: str, attrs: dict[str, object], tracing: Tracing) -> None:
     """`out` is the maximum or the mean of each window of images `x`."""
     flat = len(window.size) == 1
     if flat:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
-        x, window = wide, _Window([1, *window.size], [1, *window.stride], [0, *window.padding])
+        x, window = wide, _PoolingWindows([1, *window.size], [1, *window.stride], [0, *window.padding])
     made = tracing.temp(out) if flat else out
     shaped: dict[str, object] = {"ksize": window.size, "strides": window.stride, "paddings": window.padding}
     tracing.op(f"pool{len(window.size)}d", {"X": x}, {"Out": made}, **shaped, **attrs)
@@ -204,17 +214,17 @@ def _adaptive_pool(node: Any, tracing: Tracing, out: str) -> None:
     name, x = node.target.__name__.split(".")[0].lstrip("_"), tracing.value(node.args[0])
     count = 1 if "1d" in name else 2
     sizes = sizes_of(x, tracing)[-count:]
-    given: list[Any] = _each(node.args[1], count) if isinstance(node.args[1], int) else list(node.args[1])
+    given: list[Any] = _numbers_per_dim(node.args[1], count) if isinstance(node.args[1], int) else list(node.args[1])
     wanted = [size if new is None else int(new) for size, new in zip(sizes, given, strict=True)]
     kind = "avg" if "avg" in name else "max"
     if wanted == [1] * count and kind == "avg":
         rank = len(tracing.dims(x))
-        reduced("reduce_mean", x, out, [*range(rank - count, rank)], True, tracing)
+        reduce_axes("reduce_mean", x, out, [*range(rank - count, rank)], True, tracing)
     elif any(map(is_code, (*sizes, *wanted))):
         raise Refused("its images have dims that a run knows")
     else:
-        window = _Window(wanted, [1] * count, [0] * count)
-        pooled(x, window, out, {"pooling_type": kind, "adaptive": True, "exclusive": False}, tracing)
+        window = _PoolingWindows(wanted, [1] * count, [0] * count)
+        append_pool(x, window, out, {"pooling_type": kind, "adaptive": True, "exclusive": False}, tracing)
     if "max" in name:
         tracing.parts[node.name] = [out, None]
 
@@ -230,7 +240,7 @@ _RESIZED = {
 
 
 @aten(*_RESIZED)
-def _resized(node: Any, tracing: Tracing, out: str) -> None:
+def _interpolate(node: Any, tracing: Tracing, out: str) -> None:
     """Images resized by interpolation. Raises Refused for sizes that are known at run time only.
 
     Where positions do not follow from the sizes in single precision, the distances are stated: in double precision, and
@@ -263,7 +273,7 @@ def _resized(node: Any, tracing: Tracing, out: str) -> None:
 
 
 @aten("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
-def _smoothed(node: Any, tracing: Tracing, out: str) -> None:
+def _interpolate_antialiased(node: Any, tracing: Tracing, out: str) -> None:
     """Images resized with a filter as wide as the elements of the smaller image: a product with a matrix for each of
     the two dims. Raises Refused for sizes that are known at run time only.
     """
@@ -280,7 +290,7 @@ def _smoothed(node: Any, tracing: Tracing, out: str) -> None:
         matrix = resize.default(each, [new, size], bool(node.args[2]), scale, None)[0, 0]
         tracing.known[name := tracing.temp(out)] = matrix.to(node.meta["val"].dtype).numpy()
         sides.append(name)
-    rows = tracing.made("matmul", out, X=sides[0], Y=x)
+    rows = tracing.op_result("matmul", out, X=sides[0], Y=x)
     tracing.op("matmul", {"X": rows, "Y": sides[1]}, {"Out": out}, transpose_Y=True)
 
 

@@ -13,7 +13,7 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import compared, fixed, reduced, root, soft_plus
+from pstranspile.frontends.torch.elements import comparison_flags, detached, reduce_axes, root, soft_plus
 from pstranspile.frontends.torch.networks import logs
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten
 from pstranspile.ir.attributes import float32
@@ -22,13 +22,13 @@ from pstranspile.ir.types import DType
 _NONE, _MEAN, _SUM = 0, 1, 2
 
 
-def averaged(x: str, out: str, reduction: int, tracing: Tracing) -> None:
+def reduce_loss(x: str, out: str, reduction: int, tracing: Tracing) -> None:
     """`out` is the loss of each element in `x`, or their mean or sum, as `reduction` says."""
     if reduction == _NONE:
         tracing.alias(out, x)
     else:
         axes = [*range(len(tracing.dims(x)))]
-        reduced("reduce_mean" if reduction == _MEAN else "reduce_sum", x, out, axes, False, tracing)
+        reduce_axes("reduce_mean" if reduction == _MEAN else "reduce_sum", x, out, axes, False, tracing)
 
 
 @aten("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
@@ -57,7 +57,7 @@ def _cross_entropy(node: Any, tracing: Tracing, out: str) -> None:
     reshape(target, labels := tracing.temp(target), [-1, 1], tracing)
     if tracing.dtype(labels) is not DType.INT64:
         labels = tracing.as_type(labels, DType.INT64)
-    kept = compared("not_equal", labels, tracing.constant_of(ignored, DType.INT64, out), tracing)
+    kept = comparison_flags("not_equal", labels, tracing.constant_of(ignored, DType.INT64, out), tracing)
     real = tracing.as_type(kept, tracing.dtype(x))
     tracing.draft.stop_gradient.add(real)
     if kind == "cross_entropy_loss" and weights is None and not smoothing:
@@ -78,9 +78,9 @@ def _reduced_rows(losses: str, counts: str, reduction: int, sizes: list[int], ou
         reshape(losses, out, [sizes[0], *sizes[2:]], tracing)
         return
     total = out if reduction == _SUM else tracing.temp(out)
-    reduced("reduce_sum", losses, total, [0, 1], False, tracing)
+    reduce_axes("reduce_sum", losses, total, [0, 1], False, tracing)
     if reduction == _MEAN:
-        reduced("reduce_sum", counts, number := tracing.temp(out), [0, 1], False, tracing)
+        reduce_axes("reduce_sum", counts, number := tracing.temp(out), [0, 1], False, tracing)
         tracing.draft.stop_gradient.add(number)
         tracing.op("elementwise_div", {"X": total, "Y": number}, {"Out": out})
 
@@ -101,33 +101,33 @@ def _picked_losses(
         logs(x, shares := tracing.temp(out), 1, tracing)
     else:
         shares = x
-    within = _within(labels, real, tracing)
+    within = _zero_ignored_labels(labels, real, tracing)
     counts = real
     if weights is not None:
-        flat = tracing.made("gather", out, X=weights, Index=_flat(within, tracing))
+        flat = tracing.op_result("gather", out, X=weights, Index=_flat(within, tracing))
         reshape(flat, each := tracing.temp(out), [-1, 1], tracing)
-        counts = tracing.made("elementwise_mul", out, X=each, Y=real)
+        counts = tracing.op_result("elementwise_mul", out, X=each, Y=real)
     tracing.draft.stop_gradient.add(counts)
-    found = tracing.made("index_sample", out, X=shares, Index=within)
-    picked = tracing.made("elementwise_mul", out, X=found, Y=counts)
+    found = tracing.op_result("index_sample", out, X=shares, Index=within)
+    picked = tracing.op_result("elementwise_mul", out, X=found, Y=counts)
     losses = tracing.scaled(picked, smoothing - 1.0)
     if smoothing:
         width = tracing.size(x, 1)
         if is_code(width):
             raise Refused("it smooths labels over as many classes as a batch has rows")
-        every = shares if weights is None else tracing.made("elementwise_mul", out, X=shares, Y=weights)
-        reduced("reduce_sum", every, spread := tracing.temp(out), [1], True, tracing)
-        spread = tracing.made("elementwise_mul", out, X=spread, Y=real)
-        losses = tracing.made("elementwise_add", out, X=losses, Y=tracing.scaled(spread, -smoothing / width))
+        every = shares if weights is None else tracing.op_result("elementwise_mul", out, X=shares, Y=weights)
+        reduce_axes("reduce_sum", every, spread := tracing.temp(out), [1], True, tracing)
+        spread = tracing.op_result("elementwise_mul", out, X=spread, Y=real)
+        losses = tracing.op_result("elementwise_add", out, X=losses, Y=tracing.scaled(spread, -smoothing / width))
     _ = reduction
     return losses, counts
 
 
-def _within(labels: str, real: str, tracing: Tracing) -> str:
+def _zero_ignored_labels(labels: str, real: str, tracing: Tracing) -> str:
     """The labels, with 0 in place of ignored ones; `real` is 1 for a label that counts, else 0."""
     whole = tracing.as_type(real, DType.INT64)
     tracing.draft.stop_gradient.add(whole)
-    made = tracing.made("elementwise_mul", labels, X=labels, Y=whole)
+    made = tracing.op_result("elementwise_mul", labels, X=labels, Y=whole)
     tracing.draft.stop_gradient.add(made)
     return made
 
@@ -145,15 +145,15 @@ def _soft_targets(
     if smoothing:
         target = tracing.scaled(target, 1 - smoothing, smoothing / width)
     logs(x, shares := tracing.temp(out), axis, tracing)
-    terms = tracing.made("elementwise_mul", out, X=shares, Y=target)
+    terms = tracing.op_result("elementwise_mul", out, X=shares, Y=target)
     if weights is not None:
         rank = len(tracing.dims(x))
         if rank > 2:
             reshape(weights, wide := tracing.temp(weights), [width, *[1] * (rank - 2)], tracing)
             weights = wide
-        terms = tracing.made("elementwise_mul", out, X=terms, Y=weights)
-    reduced("reduce_sum", terms, rows := tracing.temp(out), [axis], False, tracing)
-    averaged(tracing.scaled(rows, -1.0), out, reduction, tracing)
+        terms = tracing.op_result("elementwise_mul", out, X=terms, Y=weights)
+    reduce_axes("reduce_sum", terms, rows := tracing.temp(out), [axis], False, tracing)
+    reduce_loss(tracing.scaled(rows, -1.0), out, reduction, tracing)
 
 
 @aten("binary_cross_entropy")
@@ -163,28 +163,30 @@ def _bce(node: Any, tracing: Tracing, out: str) -> None:
     The gradient by p is (p - y) / max((1 - p) p, 1e-12), as in torch: finite where a logarithm is not.
     """
     given, y, weight = tracing.value(node.args[0]), tracing.value(node.args[1]), argument(node, 2, "weight")
-    kind, x = tracing.dtype(given), fixed(given, tracing)
+    kind, x = tracing.dtype(given), detached(given, tracing)
     bound = tracing.constant_of(-100.0, kind, out)
-    first = tracing.made("elementwise_max", out, X=tracing.made("log", out, X=x), Y=bound)
+    first = tracing.op_result("elementwise_max", out, X=tracing.op_result("log", out, X=x), Y=bound)
     beside = tracing.scaled(x, -1.0, 1.0)
-    other = tracing.made("log", out, X=beside)
-    second = tracing.made("elementwise_max", out, X=other, Y=bound)
-    parts = tracing.made(
+    other = tracing.op_result("log", out, X=beside)
+    second = tracing.op_result("elementwise_max", out, X=other, Y=bound)
+    parts = tracing.op_result(
         "elementwise_add",
         out,
-        X=tracing.made("elementwise_mul", out, X=first, Y=y),
-        Y=tracing.made("elementwise_mul", out, X=second, Y=tracing.scaled(y, -1.0, 1.0)),
+        X=tracing.op_result("elementwise_mul", out, X=first, Y=y),
+        Y=tracing.op_result("elementwise_mul", out, X=second, Y=tracing.scaled(y, -1.0, 1.0)),
     )
     least = tracing.constant_of(float32(1e-12), kind, out)  # in doubles too it is that of single precision
-    spread = tracing.made("elementwise_max", out, X=tracing.made("elementwise_mul", out, X=beside, Y=x), Y=least)
-    slope = tracing.made("elementwise_div", out, X=tracing.made("elementwise_sub", out, X=x, Y=y), Y=spread)
+    spread = tracing.op_result(
+        "elementwise_max", out, X=tracing.op_result("elementwise_mul", out, X=beside, Y=x), Y=least
+    )
+    slope = tracing.op_result("elementwise_div", out, X=tracing.op_result("elementwise_sub", out, X=x, Y=y), Y=spread)
     tracing.draft.stop_gradient.add(slope)
     # this term is 0, and its gradient that of the loss
-    way = tracing.made("elementwise_mul", out, X=tracing.made("elementwise_sub", out, X=given, Y=x), Y=slope)
-    losses = tracing.made("elementwise_sub", out, X=way, Y=parts)
+    way = tracing.op_result("elementwise_mul", out, X=tracing.op_result("elementwise_sub", out, X=given, Y=x), Y=slope)
+    losses = tracing.op_result("elementwise_sub", out, X=way, Y=parts)
     if weight is not None:
-        losses = tracing.made("elementwise_mul", out, X=losses, Y=tracing.value(weight))
-    averaged(losses, out, argument(node, 3, "reduction", _MEAN), tracing)
+        losses = tracing.op_result("elementwise_mul", out, X=losses, Y=tracing.value(weight))
+    reduce_loss(losses, out, argument(node, 3, "reduction", _MEAN), tracing)
 
 
 @aten("binary_cross_entropy_with_logits")
@@ -195,19 +197,21 @@ def _bce_with_logits(node: Any, tracing: Tracing, out: str) -> None:
     y = tracing.as_type(y, tracing.dtype(x))
     if positive is None and tracing.has_gradient(node.args[1]):
         soft = soft_plus(tracing.scaled(x, -1.0), out, tracing)
-        left = tracing.made("elementwise_mul", out, X=tracing.scaled(y, -1.0, 1.0), Y=x)
-        losses = tracing.made("elementwise_add", out, X=left, Y=soft)
+        left = tracing.op_result("elementwise_mul", out, X=tracing.scaled(y, -1.0, 1.0), Y=x)
+        losses = tracing.op_result("elementwise_add", out, X=left, Y=soft)
     elif positive is None:  # an op without a gradient by the labels
-        losses = tracing.made("sigmoid_cross_entropy_with_logits", out, {"ignore_index": -100}, X=x, Label=y)
+        losses = tracing.op_result("sigmoid_cross_entropy_with_logits", out, {"ignore_index": -100}, X=x, Label=y)
     else:
         soft = soft_plus(tracing.scaled(x, -1.0), out, tracing)
         factor = tracing.scaled(tracing.value(positive), 1.0, -1.0)
-        factor = tracing.scaled(tracing.made("elementwise_mul", out, X=y, Y=factor), 1.0, 1.0)
-        left = tracing.made("elementwise_mul", out, X=tracing.scaled(y, -1.0, 1.0), Y=x)
-        losses = tracing.made("elementwise_add", out, X=left, Y=tracing.made("elementwise_mul", out, X=soft, Y=factor))
+        factor = tracing.scaled(tracing.op_result("elementwise_mul", out, X=y, Y=factor), 1.0, 1.0)
+        left = tracing.op_result("elementwise_mul", out, X=tracing.scaled(y, -1.0, 1.0), Y=x)
+        losses = tracing.op_result(
+            "elementwise_add", out, X=left, Y=tracing.op_result("elementwise_mul", out, X=soft, Y=factor)
+        )
     if weight is not None:
-        losses = tracing.made("elementwise_mul", out, X=losses, Y=tracing.value(weight))
-    averaged(losses, out, argument(node, 4, "reduction", _MEAN), tracing)
+        losses = tracing.op_result("elementwise_mul", out, X=losses, Y=tracing.value(weight))
+    reduce_loss(losses, out, argument(node, 4, "reduction", _MEAN), tracing)
 
 
 @aten("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -215,20 +219,20 @@ def _distance(node: Any, tracing: Tracing, out: str) -> None:
     kind = node.target.__name__.split(".")[0]
     x, y = (tracing.value(arg) for arg in node.args[:2])
     reduction = argument(node, 2, "reduction", _MEAN)
-    way = tracing.made("elementwise_sub", out, X=x, Y=tracing.as_type(y, tracing.dtype(x)))
+    way = tracing.op_result("elementwise_sub", out, X=x, Y=tracing.as_type(y, tracing.dtype(x)))
     if kind == "mse_loss":
-        losses = tracing.made("square", out, X=way)
+        losses = tracing.op_result("square", out, X=way)
     elif kind == "l1_loss":
-        losses = tracing.made("abs", out, X=way)
+        losses = tracing.op_result("abs", out, X=way)
     else:
         bound = float(argument(node, 3, "beta" if kind.startswith("smooth") else "delta", 1.0))
         # h (w - h / 2), where h is the difference w limited to the bounds: its gradient is h, however large w is
-        held = tracing.made("clip", out, {"min": -bound, "max": bound}, X=way)
+        held = tracing.op_result("clip", out, {"min": -bound, "max": bound}, X=way)
         tracing.draft.stop_gradient.add(held)
-        part = tracing.made("elementwise_sub", out, X=way, Y=tracing.scaled(held, 0.5))
-        losses = tracing.made("elementwise_mul", out, X=part, Y=held)
+        part = tracing.op_result("elementwise_sub", out, X=way, Y=tracing.scaled(held, 0.5))
+        losses = tracing.op_result("elementwise_mul", out, X=part, Y=held)
         losses = tracing.scaled(losses, 1 / bound) if kind.startswith("smooth") and bound != 1 else losses
-    averaged(losses, out, reduction, tracing)
+    reduce_loss(losses, out, reduction, tracing)
 
 
 @aten("kl_div")
@@ -236,16 +240,16 @@ def _kl_div(node: Any, tracing: Tracing, out: str) -> None:
     x, y = (tracing.value(arg) for arg in node.args[:2])
     kind = tracing.dtype(x)
     if bool(node.kwargs.get("log_target", False)):
-        way = tracing.made("elementwise_sub", out, X=y, Y=x)
-        losses = tracing.made("elementwise_mul", out, X=tracing.made("exp", out, X=y), Y=way)
+        way = tracing.op_result("elementwise_sub", out, X=y, Y=x)
+        losses = tracing.op_result("elementwise_mul", out, X=tracing.op_result("exp", out, X=y), Y=way)
     else:
         zero = tracing.constant_of(0.0, kind, out)
-        above = compared("greater_than", y, zero, tracing)
+        above = comparison_flags("greater_than", y, zero, tracing)
         condition, held, one = of_one_shape([above, y, tracing.constant_of(1.0, kind, out)], tracing)
-        safe = tracing.made("where", out, Condition=condition, X=held, Y=one)
-        own = tracing.made("elementwise_mul", out, X=y, Y=tracing.made("log", out, X=safe))
-        losses = tracing.made("elementwise_sub", out, X=own, Y=tracing.made("elementwise_mul", out, X=y, Y=x))
-    averaged(losses, out, argument(node, 2, "reduction", _MEAN), tracing)
+        safe = tracing.op_result("where", out, Condition=condition, X=held, Y=one)
+        own = tracing.op_result("elementwise_mul", out, X=y, Y=tracing.op_result("log", out, X=safe))
+        losses = tracing.op_result("elementwise_sub", out, X=own, Y=tracing.op_result("elementwise_mul", out, X=y, Y=x))
+    reduce_loss(losses, out, argument(node, 2, "reduction", _MEAN), tracing)
 
 
 @aten("cosine_similarity")
@@ -256,14 +260,18 @@ def _cosine(node: Any, tracing: Tracing, out: str) -> None:
     kind = tracing.dtype(x)
     norms: list[str] = []
     for name in (x, y):
-        reduced("reduce_sum", tracing.made("square", out, X=name), total := tracing.temp(out), [axis], True, tracing)
+        reduce_axes(
+            "reduce_sum", tracing.op_result("square", out, X=name), total := tracing.temp(out), [axis], True, tracing
+        )
         root(total, norm := tracing.temp(out), tracing)
-        least = tracing.made("elementwise_max", out, X=norm, Y=tracing.constant_of(epsilon, kind, out))
-        more = tracing.made("elementwise_sub", out, X=least, Y=norm)  # torch's bound has no part in the gradient
+        least = tracing.op_result("elementwise_max", out, X=norm, Y=tracing.constant_of(epsilon, kind, out))
+        more = tracing.op_result("elementwise_sub", out, X=least, Y=norm)  # torch's bound has no part in the gradient
         tracing.draft.stop_gradient.update((least, more))
-        held = tracing.made("elementwise_add", out, X=norm, Y=more)
-        norms.append(tracing.made("elementwise_div", out, X=name, Y=held))
-    reduced("reduce_sum", tracing.made("elementwise_mul", out, X=norms[0], Y=norms[1]), out, [axis], False, tracing)
+        held = tracing.op_result("elementwise_add", out, X=norm, Y=more)
+        norms.append(tracing.op_result("elementwise_div", out, X=name, Y=held))
+    reduce_axes(
+        "reduce_sum", tracing.op_result("elementwise_mul", out, X=norms[0], Y=norms[1]), out, [axis], False, tracing
+    )
 
 
 # Label sequences without an alignment.

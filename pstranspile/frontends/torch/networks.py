@@ -21,8 +21,15 @@ from pstranspile.frontends.onnx.read_tensors import (
 )
 from pstranspile.frontends.onnx.reading import is_code
 from pstranspile.frontends.torch.capture import CUMULATIVE
-from pstranspile.frontends.torch.elements import chosen, compare, compared, corrected, log_sum_exp, reduced
-from pstranspile.frontends.torch.tensors import repeated
+from pstranspile.frontends.torch.elements import (
+    append_where,
+    compare,
+    comparison_flags,
+    corrected_variance,
+    log_sum_exp,
+    reduce_axes,
+)
+from pstranspile.frontends.torch.tensors import append_repeat
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.types import DType
@@ -39,7 +46,7 @@ def _linear(node: Any, tracing: Tracing, out: str) -> None:
         tracing.op("matmul", {"X": x, "Y": weight}, {"Out": product}, transpose_Y=True)
     else:
         reshape(x, rows := tracing.temp(x), [-1, sizes[-1]], tracing)
-        flat = tracing.made("matmul", out, {"transpose_Y": True}, X=rows, Y=weight)
+        flat = tracing.op_result("matmul", out, {"transpose_Y": True}, X=rows, Y=weight)
         reshape(flat, product, [*sizes[:-1], tracing.dims(weight)[0]], tracing)
     if bias is not None:
         tracing.op("elementwise_add", {"X": product, "Y": tracing.value(bias)}, {"Out": out})
@@ -48,7 +55,7 @@ def _linear(node: Any, tracing: Tracing, out: str) -> None:
 @aten("addmm", "baddbmm")
 def _addmm(node: Any, tracing: Tracing, out: str) -> None:
     bias, x, y = (tracing.value(arg) for arg in node.args[:3])
-    product = tracing.made("matmul", out, {"alpha": float(node.kwargs.get("alpha", 1))}, X=x, Y=y)
+    product = tracing.op_result("matmul", out, {"alpha": float(node.kwargs.get("alpha", 1))}, X=x, Y=y)
     beta = float(node.kwargs.get("beta", 1))
     bias = tracing.scaled(bias, beta) if beta != 1 else bias
     tracing.op("elementwise_add", {"X": product, "Y": bias}, {"Out": out})
@@ -77,7 +84,7 @@ def product(x: str, y: str, out: str, tracing: Tracing, *, turned: bool = False,
     attrs: dict[str, object] = {"transpose_Y": turned, "alpha": alpha}
     if len(right) == 2 and len(left) > 2:
         reshape(x, rows := tracing.temp(x), [-1, left[-1]], tracing)
-        flat = tracing.made("matmul", out, attrs, X=rows, Y=y)
+        flat = tracing.op_result("matmul", out, attrs, X=rows, Y=y)
         reshape(flat, out, [*left[:-1], right[0] if turned else right[1]], tracing)
         return
     if left[:-2] != right[:-2]:
@@ -86,7 +93,7 @@ def product(x: str, y: str, out: str, tracing: Tracing, *, turned: bool = False,
             if dims[:-2] == batch:
                 continue
             expand(name, made := tracing.temp(name), [*batch, *dims[-2:]], tracing)
-            made = tracing.resolved(made)
+            made = tracing.resolve_alias(made)
             x, y = (made, y) if at == 0 else (x, made)
     tracing.op("matmul", {"X": x, "Y": y}, {"Out": out}, **attrs)
 
@@ -113,12 +120,12 @@ def _attention(node: Any, tracing: Tracing, out: str) -> None:
         weights = _hidden(weights, mask_name, tracing)
     if mask is not None:
         name = tracing.value(mask)
-        weights, some = _masked(weights, name, tracing)
-    shares = tracing.made("softmax", out, {"axis": -1}, X=weights)
+        weights, some = _mask_scores(weights, name, tracing)
+    shares = tracing.op_result("softmax", out, {"axis": -1}, X=weights)
     if some:
-        shares = tracing.made("elementwise_mul", out, X=shares, Y=some)
+        shares = tracing.op_result("elementwise_mul", out, X=shares, Y=some)
     if rate > 0:
-        shares = dropped(shares, rate, tracing)
+        shares = append_dropout(shares, rate, tracing)
     product(shares, value, out, tracing)
 
 
@@ -131,7 +138,7 @@ def _for_every_head(part: str, query: str, tracing: Tracing) -> str:
     with_x_shape("unsqueeze2", part, wide := tracing.temp(part), tracing, axes=[axis + 1])
     times = [1] * (len(sizes) + 1)
     times[axis + 1] = heads // sizes[axis]
-    repeated(wide, many := tracing.temp(part), times, tracing)
+    append_repeat(wide, many := tracing.temp(part), times, tracing)
     reshape(many, made := tracing.temp(part), [*sizes[:axis], heads, *sizes[axis + 1 :]], tracing)
     return made
 
@@ -140,7 +147,7 @@ def _causal(weights: str, tracing: Tracing) -> str:
     """The causal mask [queries, keys]: true where the key's position is at most the query's."""
     sizes = sizes_of(weights, tracing)[-2:]
     fill(ones := tracing.temp(weights), sizes, np.ones(1, "int32"), tracing)
-    lower = tracing.made("tril_triu", weights, {"diagonal": 0, "lower": True}, X=ones)
+    lower = tracing.op_result("tril_triu", weights, {"diagonal": 0, "lower": True}, X=ones)
     tracing.cast(lower, flags := tracing.temp(weights), DType.BOOL)
     tracing.draft.stop_gradient.update((ones, lower, flags))
     return flags
@@ -150,10 +157,10 @@ def _hidden(weights: str, seen: str, tracing: Tracing) -> str:
     """Attention scores, with -inf where the mask `seen` is false."""
     lowest = tracing.constant_of(-math.inf, tracing.dtype(weights), weights)
     condition, x, y = of_one_shape([seen, weights, lowest], tracing)
-    return tracing.made("where", weights, Condition=condition, X=x, Y=y)
+    return tracing.op_result("where", weights, Condition=condition, X=x, Y=y)
 
 
-def _masked(weights: str, mask: str, tracing: Tracing) -> tuple[str, str]:
+def _mask_scores(weights: str, mask: str, tracing: Tracing) -> tuple[str, str]:
     """Attention scores with a mask of flags, or of numbers to add; and 1 for each query that may see a key, else 0.
 
     A query that sees no key has finite scores here, so that its shares and their gradient are numbers.
@@ -162,20 +169,20 @@ def _masked(weights: str, mask: str, tracing: Tracing) -> tuple[str, str]:
     lowest, zero = (tracing.constant_of(number, kind, weights) for number in (-math.inf, 0.0))
     flags = tracing.dtype(mask) is DType.BOOL
     mask = mask if flags else tracing.as_type(mask, kind)
-    seen = mask if flags else compared("not_equal", mask, lowest, tracing)
-    reduced("reduce_any", seen, any_seen := tracing.temp(weights), [len(tracing.dims(seen)) - 1], True, tracing)
+    seen = mask if flags else comparison_flags("not_equal", mask, lowest, tracing)
+    reduce_axes("reduce_any", seen, any_seen := tracing.temp(weights), [len(tracing.dims(seen)) - 1], True, tracing)
     some = tracing.as_type(any_seen, kind)
     tracing.draft.stop_gradient.update((any_seen, some))
     if flags:
-        chosen(any_seen, lowest, zero, filler := tracing.temp(weights), tracing)
+        append_where(any_seen, lowest, zero, filler := tracing.temp(weights), tracing)
         tracing.draft.stop_gradient.add(filler)
-        chosen(mask, weights, filler, made := tracing.temp(weights), tracing)
+        append_where(mask, weights, filler, made := tracing.temp(weights), tracing)
         return made, some
-    chosen(any_seen, mask, zero, added := tracing.temp(weights), tracing)
-    return tracing.made("elementwise_add", weights, X=weights, Y=added), some
+    append_where(any_seen, mask, zero, added := tracing.temp(weights), tracing)
+    return tracing.op_result("elementwise_add", weights, X=weights, Y=added), some
 
 
-def dropped(x: str, rate: float, tracing: Tracing) -> str:
+def append_dropout(x: str, rate: float, tracing: Tracing) -> str:
     """Dropout: each element of `x` is 0 with probability `rate`, else multiplied by `1 / (1 - rate)`."""
     made, mask = tracing.temp(x), tracing.temp(x)
     attrs = {"dropout_prob": rate, "dropout_implementation": "upscale_in_train"}
@@ -186,7 +193,7 @@ def dropped(x: str, rate: float, tracing: Tracing) -> str:
 @aten("dropout", "native_dropout")
 def _dropout(node: Any, tracing: Tracing, out: str) -> None:
     x, rate, training = tracing.value(node.args[0]), float(node.args[1]), bool(node.args[2])
-    made = dropped(x, rate, tracing) if training and rate > 0 else x
+    made = append_dropout(x, rate, tracing) if training and rate > 0 else x
     tracing.alias(out, made)
     if node.target.__name__.startswith("native"):
         tracing.parts[node.name] = [made, None]
@@ -203,10 +210,10 @@ def _layer_norm(node: Any, tracing: Tracing, out: str) -> None:
     begin = len(tracing.dims(x)) - len(shape)
     if tracing.dtype(x) is DType.FP64 or begin == 0:
         axes = [*range(begin, begin + len(shape))]
-        made = normed(x, axes, epsilon, tracing)
+        made = normalise_along(x, axes, epsilon, tracing)
         for op_type, arg in (("elementwise_mul", scale), ("elementwise_add", bias)):
             if arg is not None:
-                made = tracing.made(op_type, out, X=made, Y=tracing.value(arg))
+                made = tracing.op_result(op_type, out, X=made, Y=tracing.value(arg))
         tracing.alias(out, made)
     else:
         inputs = {"X": x}
@@ -223,13 +230,15 @@ def _layer_norm(node: Any, tracing: Tracing, out: str) -> None:
         tracing.parts[node.name] = [out, None, None]
 
 
-def normed(x: str, axes: Sequence[int], epsilon: float, tracing: Tracing) -> str:
+def normalise_along(x: str, axes: Sequence[int], epsilon: float, tracing: Tracing) -> str:
     """`(x - mean) / sqrt(variance + epsilon)`, with mean and variance along axes."""
-    reduced("reduce_mean", x, mean := tracing.temp(x), axes, True, tracing)
-    apart = tracing.made("elementwise_sub", x, X=x, Y=mean)
-    reduced("reduce_mean", tracing.made("square", x, X=apart), variance := tracing.temp(x), axes, True, tracing)
-    root = tracing.made("sqrt", x, X=tracing.scaled(variance, 1.0, epsilon))
-    return tracing.made("elementwise_div", x, X=apart, Y=root)
+    reduce_axes("reduce_mean", x, mean := tracing.temp(x), axes, True, tracing)
+    apart = tracing.op_result("elementwise_sub", x, X=x, Y=mean)
+    reduce_axes(
+        "reduce_mean", tracing.op_result("square", x, X=apart), variance := tracing.temp(x), axes, True, tracing
+    )
+    root = tracing.op_result("sqrt", x, X=tracing.scaled(variance, 1.0, epsilon))
+    return tracing.op_result("elementwise_div", x, X=apart, Y=root)
 
 
 @aten("rms_norm")
@@ -243,11 +252,11 @@ def _rms_norm(node: Any, tracing: Tracing, out: str) -> None:
     )
     rank = len(tracing.dims(x))
     axes = [*range(rank - len(shape), rank)]
-    reduced("reduce_mean", tracing.made("square", out, X=x), mean := tracing.temp(out), axes, True, tracing)
-    root = tracing.made("rsqrt", out, X=tracing.scaled(mean, 1.0, epsilon))
-    made = tracing.made("elementwise_mul", out, X=x, Y=root)
+    reduce_axes("reduce_mean", tracing.op_result("square", out, X=x), mean := tracing.temp(out), axes, True, tracing)
+    root = tracing.op_result("rsqrt", out, X=tracing.scaled(mean, 1.0, epsilon))
+    made = tracing.op_result("elementwise_mul", out, X=x, Y=root)
     if scale is not None:
-        made = tracing.made("elementwise_mul", out, X=made, Y=tracing.value(scale))
+        made = tracing.op_result("elementwise_mul", out, X=made, Y=tracing.value(scale))
     tracing.alias(out, made)
 
 
@@ -306,20 +315,20 @@ def _plain_batch_norm(
     axes = [0, *range(2, rank)]
     parts: list[str | None] = [out, None, None, None, None]
     if training:
-        made = normed(x, axes, epsilon, tracing)
+        made = normalise_along(x, axes, epsilon, tracing)
         if mean is not None:
             kept = (tracing.value(mean), tracing.value(variance))
             parts[3:] = _kept_statistics(x, axes, *kept, momentum, tracing)
     else:
         wide = [_of_channels(tracing.value(arg), rank, tracing) for arg in (mean, variance)]
-        apart = tracing.made("elementwise_sub", out, X=x, Y=wide[0])
-        root = tracing.made("sqrt", out, X=tracing.scaled(wide[1], 1.0, epsilon))
-        made = tracing.made("elementwise_div", out, X=apart, Y=root)
+        apart = tracing.op_result("elementwise_sub", out, X=x, Y=wide[0])
+        root = tracing.op_result("sqrt", out, X=tracing.scaled(wide[1], 1.0, epsilon))
+        made = tracing.op_result("elementwise_div", out, X=apart, Y=root)
         if mean is not None:
             parts[3:] = [tracing.value(mean), tracing.value(variance)]
     for op_type, arg in (("elementwise_mul", scale), ("elementwise_add", bias)):
         if arg is not None:
-            made = tracing.made(op_type, out, X=made, Y=_of_channels(tracing.value(arg), rank, tracing))
+            made = tracing.op_result(op_type, out, X=made, Y=_of_channels(tracing.value(arg), rank, tracing))
     tracing.alias(out, made)
     parts[0] = made
     tracing.parts[node.name] = parts
@@ -330,7 +339,7 @@ def _share_kept(mean: str, kind: DType, tracing: Tracing) -> str:
     count = f"{mean.removesuffix('running_mean')}num_batches_tracked"
     before = tracing.as_type(count, kind)
     after = tracing.scaled(before, 1.0, 1.0)
-    share = tracing.made("elementwise_div", mean, X=before, Y=after)
+    share = tracing.op_result("elementwise_div", mean, X=before, Y=after)
     tracing.draft.stop_gradient.update((before, after, share))
     return share
 
@@ -347,11 +356,11 @@ def _kept_statistics(
     x: str, axes: Sequence[int], mean: str, variance: str, momentum: float, tracing: Tracing
 ) -> tuple[str, str]:
     """The running mean and variance after a batch. The batch contributes its mean and its unbiased variance."""
-    reduced("reduce_mean", x, here := tracing.temp(x), axes, True, tracing)
-    apart = tracing.made("square", x, X=tracing.made("elementwise_sub", x, X=x, Y=here))
-    reduced("reduce_mean", apart, spread := tracing.temp(x), axes, False, tracing)
-    reduced("reduce_mean", x, plain := tracing.temp(x), axes, False, tracing)
-    spread = corrected(spread, x, axes, 1.0, x, tracing)
+    reduce_axes("reduce_mean", x, here := tracing.temp(x), axes, True, tracing)
+    apart = tracing.op_result("square", x, X=tracing.op_result("elementwise_sub", x, X=x, Y=here))
+    reduce_axes("reduce_mean", apart, spread := tracing.temp(x), axes, False, tracing)
+    reduce_axes("reduce_mean", x, plain := tracing.temp(x), axes, False, tracing)
+    spread = corrected_variance(spread, x, axes, 1.0, x, tracing)
     made: list[str] = []
     share = _share_kept(mean, tracing.dtype(x), tracing) if momentum == CUMULATIVE else None
     for before, new in ((mean, plain), (variance, spread)):
@@ -359,9 +368,9 @@ def _kept_statistics(
         if share is None:
             parts = {"X": tracing.scaled(before, 1 - momentum), "Y": tracing.scaled(new, momentum)}
         else:
-            held = tracing.made("elementwise_mul", x, X=before, Y=share)
-            parts = {"X": held, "Y": tracing.made("elementwise_mul", x, X=new, Y=tracing.scaled(share, -1.0, 1.0))}
-        both = tracing.made("elementwise_add", x, X=parts["X"], Y=parts["Y"])
+            held = tracing.op_result("elementwise_mul", x, X=before, Y=share)
+            parts = {"X": held, "Y": tracing.op_result("elementwise_mul", x, X=new, Y=tracing.scaled(share, -1.0, 1.0))}
+        both = tracing.op_result("elementwise_add", x, X=parts["X"], Y=parts["Y"])
         tracing.draft.stop_gradient.add(both)
         made.append(both)
     return made[0], made[1]
@@ -373,7 +382,7 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
     sizes = sizes_of(x, tracing)
     if kind == "instance_norm":
         scale, bias = node.args[1], node.args[2]
-        made = normed(x, [*range(2, len(sizes))], float(node.args[7]), tracing)
+        made = normalise_along(x, [*range(2, len(sizes))], float(node.args[7]), tracing)
     else:
         if kind == "native_group_norm":
             scale, bias, groups, epsilon = node.args[1], node.args[2], node.args[6], node.args[7]
@@ -381,7 +390,7 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
             groups, scale, bias = node.args[1], argument(node, 2, "weight"), argument(node, 3, "bias")
             epsilon = argument(node, 4, "eps", 1e-5)
         reshape(x, grouped := tracing.temp(x), [sizes[0], groups, -1], tracing)
-        flat = normed(grouped, [2], float(epsilon), tracing)
+        flat = normalise_along(grouped, [2], float(epsilon), tracing)
         reshape(flat, made := tracing.temp(x), sizes, tracing)
     for op_type, arg in (("elementwise_mul", scale), ("elementwise_add", bias)):
         if arg is not None:
@@ -389,7 +398,7 @@ def _group_norm(node: Any, tracing: Tracing, out: str) -> None:
             if len(sizes) > 2:
                 reshape(values, wide := tracing.temp(values), [sizes[1], *[1] * (len(sizes) - 2)], tracing)
                 values = wide
-            made = tracing.made(op_type, out, X=made, Y=values)
+            made = tracing.op_result(op_type, out, X=made, Y=values)
     tracing.alias(out, made)
     if kind == "native_group_norm":
         tracing.parts[node.name] = [made, None, None]
@@ -419,7 +428,7 @@ def logs(x: str, out: str, axis: int, tracing: Tracing) -> None:
 # Random numbers, which a program draws of its own.
 
 
-def _drawn(op_type: str, node: Any, tracing: Tracing, out: str, **attrs: object) -> str:
+def _append_random(op_type: str, node: Any, tracing: Tracing, out: str, **attrs: object) -> str:
     """`out`, filled with random numbers in the shape of the node. Raises Refused unless they are f32 or f64."""
     value = node.meta["val"]
     kind, sizes = dtype_of(value.dtype), tracing.shape_of(value, out)
@@ -427,7 +436,7 @@ def _drawn(op_type: str, node: Any, tracing: Tracing, out: str, **attrs: object)
         raise Refused("it draws other numbers than f32 and f64")
     inputs: dict[str, Any] = {}
     if any(map(is_code, sizes)):
-        inputs["ShapeTensorList"] = [tracing.measured(size) for size in sizes]
+        inputs["ShapeTensorList"] = [tracing.size_variable(size) for size in sizes]
     shape = [-1 if is_code(size) else size for size in sizes] or [1]
     if not sizes:
         tracing.scalars.add(out)
@@ -438,30 +447,30 @@ def _drawn(op_type: str, node: Any, tracing: Tracing, out: str, **attrs: object)
 
 @aten("rand", "rand_like")
 def _evenly(node: Any, tracing: Tracing, out: str) -> None:
-    _drawn("uniform_random", node, tracing, out, min=0.0, max=1.0)
+    _append_random("uniform_random", node, tracing, out, min=0.0, max=1.0)
 
 
 @aten("randn", "randn_like")
 def _normal(node: Any, tracing: Tracing, out: str) -> None:
-    _drawn("gaussian_random", node, tracing, out)
+    _append_random("gaussian_random", node, tracing, out)
 
 
 @aten("uniform", "normal_functional")
-def _between(node: Any, tracing: Tracing, out: str) -> None:
-    """Numbers between two, or around one with a standard deviation."""
+def _uniform_or_normal(node: Any, tracing: Tracing, out: str) -> None:
+    """Random numbers, uniform between two bounds, or normal with a mean and a standard deviation."""
     evenly = node.target.__name__.startswith("uniform")
     names, defaults = (("min", "max"), (0.0, 1.0)) if evenly else (("mean", "std"), (0.0, 1.0))
     given = [argument(node, at, name, number) for at, name, number in zip((1, 2), names, defaults, strict=True)]
     attrs = {name: Double(number) for name, number in zip(names, given, strict=True)}
-    _drawn("uniform_random" if evenly else "gaussian_random", node, tracing, out, **attrs)
+    _append_random("uniform_random" if evenly else "gaussian_random", node, tracing, out, **attrs)
 
 
 @aten("exponential")
 def _exponential(node: Any, tracing: Tracing, out: str) -> None:
     """Numbers of an exponential distribution: logarithms of even ones above 0."""
     least = 2.0**-53 if dtype_of(node.meta["val"].dtype) is DType.FP64 else 2.0**-24
-    drawn = _drawn("uniform_random", node, tracing, tracing.temp(out), min=Double(least), max=1.0)
-    tracing.scale(tracing.made("log", out, X=drawn), out, -1 / float(argument(node, 1, "lambd", 1.0)))
+    drawn = _append_random("uniform_random", node, tracing, tracing.temp(out), min=Double(least), max=1.0)
+    tracing.scale(tracing.op_result("log", out, X=drawn), out, -1 / float(argument(node, 1, "lambd", 1.0)))
     tracing.draft.stop_gradient.add(out)
 
 
@@ -470,7 +479,7 @@ def _flags(node: Any, tracing: Tracing, out: str) -> None:
     """Elements that are 1 with a probability, else 0. The probability is one number, or a tensor with one for each."""
     x = tracing.value(node.args[0])
     rate = tracing.constant_of(float(node.args[1]), tracing.dtype(x), out) if len(node.args) > 1 else x
-    drawn = _drawn("uniform_random", node, tracing, tracing.temp(out), min=0.0, max=1.0)
+    drawn = _append_random("uniform_random", node, tracing, tracing.temp(out), min=0.0, max=1.0)
     compare("less_than", drawn, rate, below := tracing.temp(out), tracing)
     tracing.cast(below, out, dtype_of(node.meta["val"].dtype))
     tracing.draft.stop_gradient.add(out)

@@ -19,7 +19,7 @@ import numpy as np
 
 from pstranspile.frontends.torch.held import Held
 from pstranspile.frontends.torch.refusals import CALLED, calling_line, is_own, line_of, user_line
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, listed, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, name_list, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.warned import warn_at
 
@@ -27,7 +27,7 @@ _NEAR = 64
 """How far losses may be apart where only the order of sums differs, in relative roundings of their type."""
 
 
-class Step(NamedTuple):
+class ObservedStep(NamedTuple):
     """A step of torch on a batch: the module that gives the loss, what it takes, and the user's loss or model."""
 
     module: Any
@@ -50,7 +50,7 @@ _WITHOUT_AUTOCAST = Note("torch.autocast(..., enabled=False), in a model that is
 """What is said of code that has torch compute in half precision."""
 
 
-def require_shown(torch: Any, model: Any, step: Step, held: Kept) -> None:
+def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> None:
     """Raises DiagnosticError (`torch-op`) if a graph would not show all that a step does.
 
     That is a backward of the user's own (`torch.autograd.Function`), a hook on a gradient, `torch.inference_mode()`,
@@ -66,14 +66,14 @@ def require_shown(torch: Any, model: Any, step: Step, held: Kept) -> None:
                 message = f"the model is traced under torch.autocast, which computes in {kind}; {_OF_PROGRAMS}"
                 notes = [Note("a model is traced outside of torch.autocast")]
                 raise DiagnosticError([error("torch-op", message, calling_line(), notes=notes)])
-        drawing = _drawn()
+        drawing = _random_states()
         try:
-            with _watched(torch, findings), inline_checkpoints(torch):
+            with _watch_unsupported(torch, findings), inline_checkpoints(torch):
                 first = step.loss(warns=True)
         except Exception:  # the export tells what is wrong with the code
             raise_errors(findings)
             return
-        drawn = [name for name, state in _drawn().items() if state != drawing[name]]
+        drawn = [name for name, state in _random_states().items() if state != drawing[name]]
         findings += _own_backwards(torch, step, first)
         findings += [_of_numbers(step, name) for name in drawn]
         raise_errors(findings)
@@ -100,22 +100,22 @@ def as_before(torch: Any, model: Any, called: Any) -> Generator[Kept]:
     python, numbers = random.getstate(), np.random.get_state()
     tensors = [one for _, kind in own for one in (kind, *kind.values())]
 
-    def again() -> None:
+    def restore_state() -> None:
         everything.put_back(tensors)
         torch.random.set_rng_state(states[0])
         if devices:
             torch.cuda.set_rng_state_all(states[1])
 
     try:
-        yield Kept(everything, again)
+        yield Kept(everything, restore_state)
     finally:
-        again()
+        restore_state()
         everything.put_back()
         random.setstate(python)
         np.random.set_state(numbers)
 
 
-def make_lazy(torch: Any, model: Any, step: Step) -> None:
+def make_lazy(torch: Any, model: Any, step: ObservedStep) -> None:
     """Has the parameters of lazy modules, such as LazyLinear, made by a step, which changes nothing else."""
     tensors = [*model.parameters(), *model.buffers()]
     if not any(map(torch.nn.parameter.is_lazy, tensors)):
@@ -137,7 +137,7 @@ def _roots(model: Any, called: Any) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
+def _watch_unsupported(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
     """Adds a finding for what the block sets: hooks on gradients, `torch.inference_mode()`, `torch.autocast`, functions
     of the graph.
     """
@@ -149,20 +149,20 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
     handles: list[Any] = []
 
     def watching(name: str) -> Any:
-        def hooked(tensor: Any, *arguments: Any, **named: Any) -> Any:
+        def register_and_report(tensor: Any, *arguments: Any, **named: Any) -> Any:
             message = "a hook on the gradient of a tensor is set here, which no graph shows"
-            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+            findings.append(error("torch-op", message, _current_user_line(), notes=[CALLED]))
             made = before[name](tensor, *arguments, **named)
             handles.append(made)
             return made
 
-        return hooked
+        return register_and_report
 
     def enter(mode: Any) -> Any:
         if mode.mode:
             message = "torch.inference_mode() is not translated"
             notes = [Note("torch.no_grad() does the same here, and is"), CALLED]
-            findings.append(error("torch-op", message, _here(), notes=notes))
+            findings.append(error("torch-op", message, _current_user_line(), notes=notes))
         return entered(mode)
 
     def lower(mode: Any) -> Any:
@@ -170,20 +170,20 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
             message = f"torch.autocast computes in {str(mode.fast_dtype).removeprefix('torch.')} here; {_OF_PROGRAMS}"
             caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
             decorated = caller.f_locals.get("func") if caller.f_code.co_name == "decorate_autocast" else None
-            place = _here() if decorated is None else line_of(decorated)
+            place = _current_user_line() if decorated is None else line_of(decorated)
             findings.append(error("torch-op", message, place, notes=[_WITHOUT_AUTOCAST, CALLED]))
         return lowered(mode)
 
     def pack(hooks: Any) -> Any:
         if type(hooks) is torch.autograd.graph.saved_tensors_hooks:  # those that torch derives change no numbers
             message = "saved_tensors_hooks change what gradients are computed of, which no graph shows"
-            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+            findings.append(error("torch-op", message, _current_user_line(), notes=[CALLED]))
         return packed(hooks)
 
     def function_of(tensor: Any) -> Any:
         if is_own(sys._getframe(1).f_code.co_filename):  # pyright: ignore[reportPrivateUsage]
             message = "grad_fn is of torch's own graph of gradients, which a program has not"
-            findings.append(error("torch-op", message, _here(), notes=[CALLED]))
+            findings.append(error("torch-op", message, _current_user_line(), notes=[CALLED]))
         return torch._C.TensorBase.grad_fn.__get__(tensor)
 
     for kind, name in kinds:
@@ -205,8 +205,8 @@ def _watched(torch: Any, findings: list[Diagnostic]) -> Generator[None]:
             handle.remove()
 
 
-def _here() -> Location | None:
-    """The user's line that is run."""
+def _current_user_line() -> Location | None:
+    """The line of the user's code that is running."""
     return user_line("".join(traceback.format_stack()))
 
 
@@ -234,7 +234,7 @@ def inline_checkpoints(torch: Any) -> Generator[None]:
             kind.apply = before
 
 
-def _own_backwards(torch: Any, step: Step, loss: Any) -> Iterator[Diagnostic]:
+def _own_backwards(torch: Any, step: ObservedStep, loss: Any) -> Iterator[Diagnostic]:
     """A finding for each `torch.autograd.Function` of Python that a loss depends on."""
     names = dict.fromkeys(name for name, _ in _functions(torch, loss))
     if not names:
@@ -266,28 +266,28 @@ def _functions(torch: Any, loss: Any) -> Iterator[tuple[str, str]]:
             yield getattr(kind, "_forward_cls", kind).__name__, "".join(node.metadata.get("traceback_", ()))
 
 
-def _drawn() -> dict[str, Any]:
+def _random_states() -> dict[str, Any]:
     """The states of the random numbers of Python and numpy."""
     kind, keys, *rest = cast("tuple[Any, ...]", np.random.get_state())
     return {"random": random.getstate(), "np.random": (kind, keys.tobytes(), *rest)}
 
 
-def _of_numbers(step: Step, name: str) -> Diagnostic:
+def _of_numbers(step: ObservedStep, name: str) -> Diagnostic:
     """The finding for a step that draws random numbers of Python or numpy, at the line after which they are others."""
     place: list[Location] = []
-    state, at = _drawn()[name], Location("", 0)
+    state, at = _random_states()[name], Location("", 0)
 
-    def told(frame: FrameType, *_: Any) -> Any:
+    def trace_frame(frame: FrameType, *_: Any) -> Any:
         nonlocal at
         if place or not is_own(frame.f_code.co_filename):
-            return told
-        if _drawn()[name] != state:
+            return trace_frame
+        if _random_states()[name] != state:
             place.append(at)
         at = Location(frame.f_code.co_filename, frame.f_lineno)
-        return told
+        return trace_frame
 
     before = sys.gettrace()
-    sys.settrace(told)
+    sys.settrace(trace_frame)
     try:
         step.loss()
     except Exception:
@@ -383,7 +383,7 @@ def _only_raises(node: ast.AST) -> TypeGuard[ast.If]:
 # What a second step tells.
 
 
-def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) -> None:
+def _require_same(torch: Any, model: Any, step: ObservedStep, first: Any, before: Kept) -> None:
     """Raises DiagnosticError if a second step from the same parameters and buffers, with the same random numbers, fails
     or has another loss; warns of a state that is another after it.
     """
@@ -396,13 +396,13 @@ def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) 
         message = f"a second step ends with an error, though the first one did not: {type(problem).__name__}: {problem}"
         raise DiagnosticError([error("torch-op", message, place, notes=[CALLED])]) from problem
     before.again()
-    changed = held.changed()
-    if not _alike(torch, first, second):
-        changed = changed or before.held.changed()
+    changed = held.changed_paths()
+    if not _are_losses_close(torch, first, second):
+        changed = changed or before.held.changed_paths()
         keeps = "a program would keep what it is in the first step"
         if changed:
             one = len(changed) == 1
-            what = f"{listed(changed)}, which {'is' if one else 'are'} no buffer{'' if one else 's'} of the model"
+            what = f"{name_list(changed)}, which {'is' if one else 'are'} no buffer{'' if one else 's'} of the model"
             message = f"the loss depends on {what}, and {'changes' if one else 'change'} from step to step; {keeps}"
         else:
             message = (
@@ -413,13 +413,13 @@ def _require_same(torch: Any, model: Any, step: Step, first: Any, before: Kept) 
         raise_errors([error("torch-op", message, place, notes=[*notes, CALLED])])
     if changed:
         one = len(changed) == 1
-        told = f"{listed(changed)} {'changes' if one else 'change'} from step to step and "
+        told = f"{name_list(changed)} {'changes' if one else 'change'} from step to step and "
         told += f"{'is no buffer' if one else 'are no buffers'} of the model: the program has what the first step has"
         where = place or Location("pstranspile", 1)
         warn_at(told, where.file, where.line)
 
 
-def _alike(torch: Any, one: Any, other: Any) -> bool:
+def _are_losses_close(torch: Any, one: Any, other: Any) -> bool:
     """Whether two losses are equal but for the order of sums; what is no tensor of floating-point numbers counts as
     equal.
     """

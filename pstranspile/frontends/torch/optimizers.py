@@ -25,7 +25,7 @@ from pstranspile.frontends.autodiff.optimizers import (
 )
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
-from pstranspile.ir.expect import checked
+from pstranspile.ir.expect import check_arguments
 from pstranspile.runtime.values import Array
 
 
@@ -62,11 +62,11 @@ def groups_of(
     `schedules` is a scheduler of `torch.optim.lr_scheduler` or a list of them; the groups list their rates of the first
     `steps` steps. Raises DiagnosticError (`torch-optimizer`) with a finding for everything that is not translated.
     """
-    listed = _listed(optimizers)
+    listed = _as_list(optimizers)
     findings: list[Diagnostic] = []
     result: list[Group] = []
     seen: set[str] = set()
-    rates = _rates(listed, _listed(schedules), steps, findings)
+    rates = _rates(listed, _as_list(schedules), steps, findings)
     for which, optimizer in enumerate(listed):
         kind = type(optimizer).__name__
         if any(getattr(optimizer, name, None) for name in _HOOKS):
@@ -80,7 +80,7 @@ def groups_of(
             held = [names[id(param)] for param in group["params"] if id(param) in names]
             reasons = [*_wrong_members(group, held, names, seen), *_wrong_options(group)]
             seen.update(held)
-            made = _translated(kind, group)
+            made = _translate_group(kind, group)
             findings += [error(OPTIMIZER_CODE, f"{at}: {reason}") for reason in reasons]
             if isinstance(made, str):
                 findings.append(error(OPTIMIZER_CODE, f"{at}: {made}"))
@@ -95,7 +95,7 @@ def groups_of(
     return result
 
 
-def _listed(given: Any) -> list[Any]:
+def _as_list(given: Any) -> list[Any]:
     """A list of what is given: one object, a list or tuple of them, or None."""
     if given is None:
         return []
@@ -127,7 +127,7 @@ _Translation: TypeAlias = "Callable[[Mapping[str, Any], dict[str, Any]], Optimiz
 """Makes the optimizer of a group from torch's options and common arguments, or says why it can't be translated."""
 
 
-def _translated(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
+def _translate_group(kind: str, group: Mapping[str, Any]) -> Optimizer | str:
     """The optimizer of a group, or the reason why it can't be translated."""
     if kind not in TRANSLATED:
         return f"it is not translated; there are {', '.join(TRANSLATED)}"
@@ -381,7 +381,7 @@ def _require_bound(bound: float, caller: str) -> None:
         raise ValueError(f"{caller} takes a number, 0 at least, not {bound}")
 
 
-@checked
+@check_arguments
 def clip_grad_norm(max_norm: float) -> Clipping:
     """Clipping as in `torch.nn.utils.clip_grad_norm_`: all gradients are scaled so that their total norm is at most
     `max_norm`.
@@ -390,7 +390,7 @@ def clip_grad_norm(max_norm: float) -> Clipping:
     return ClipByGlobalNorm(float(max_norm), epsilon=NORM_EPSILON)
 
 
-@checked
+@check_arguments
 def clip_grad_value(clip_value: float) -> Clipping:
     """Clipping as in `torch.nn.utils.clip_grad_value_`: each element is limited to [-`clip_value`, `clip_value`]."""
     _require_bound(clip_value, "clip_grad_value")

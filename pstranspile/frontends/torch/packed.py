@@ -70,7 +70,7 @@ def whole_sequences(torch: Any) -> Generator[None]:
     makers = [(kind, name, getattr(kind, name)) for kind in tensors for name in ("tolist", "numpy")]
     inherited = [(kind, name) for kind, name, _ in makers if name not in kind.__dict__]
     for kind, name, made in makers:
-        setattr(kind, name, _kept(made))
+        setattr(kind, name, _keep_lengths(made))
     try:
         yield
     finally:
@@ -83,8 +83,8 @@ def whole_sequences(torch: Any) -> Generator[None]:
             kind.forward = forward
 
 
-def _kept(made: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes a list or an array of a tensor, or keeps a tensor of one dim with whole numbers."""
+def _keep_lengths(made: Callable[..., Any]) -> Callable[..., Any]:
+    """A conversion of tensors that leaves a one-dimensional tensor of whole numbers as it is."""
 
     def of_tensor(tensor: Any, *arguments: Any, **named: Any) -> Any:
         is_lengths = tensor.dim() == 1 and not tensor.dtype.is_floating_point
@@ -201,7 +201,7 @@ def _operators(torch: Any) -> dict[str, Any]:
     for kind, count in _RESULTS.items():
         name = f"packed_{kind}"
         made.define(f"{name}({_TAKES}) -> ({', '.join(['Tensor'] * count)})")
-        torch.library.register_fake(f"{NAMESPACE}::{name}", _shaped, lib=made)
+        torch.library.register_fake(f"{NAMESPACE}::{name}", _fake_outputs, lib=made)
         result[kind] = getattr(getattr(torch.ops, NAMESPACE), name).default
     _LIBRARIES.append(made)
     return result
@@ -211,7 +211,7 @@ _LIBRARIES: list[Any] = []
 """What `_operators` has defined, which torch forgets with its object."""
 
 
-def _shaped(
+def _fake_outputs(
     x: Any,
     _inside: Any,
     starts: Sequence[Any],

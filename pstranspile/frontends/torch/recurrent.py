@@ -10,7 +10,7 @@ from pstranspile.frontends.layers.draft import Refused, Value
 from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
 from pstranspile.frontends.onnx.read_tensors import FAR, reshape, sizes_of, transpose
-from pstranspile.frontends.torch.networks import dropped
+from pstranspile.frontends.torch.networks import append_dropout
 from pstranspile.frontends.torch.tracing import Tracing, aten
 
 
@@ -47,7 +47,7 @@ def _of_packed(node: Any, tracing: Tracing, out: str) -> None:
     x, flags, starts, *arguments = node.args
     value = tracing.value(x)
     numbers = tracing.as_type(tracing.value(flags), tracing.dtype(value))
-    here = tracing.made("unsqueeze2", out, {"axes": [2]}, X=numbers)
+    here = tracing.op_result("unsqueeze2", out, {"axes": [2]}, X=numbers)
     inside = _Inside(here, tracing.scaled(here, -1.0, 1.0))
     tracing.draft.stop_gradient.update((numbers, *inside))
     _recurrent(kind, node, value, starts, [*arguments, False], inside, tracing, out)
@@ -79,7 +79,7 @@ def _recurrent(
     lasts: list[list[str]] = []
     for layer in range(layers):
         if layer and rate and training:
-            value = dropped(value, float(rate), tracing)
+            value = append_dropout(value, float(rate), tracing)
         made: list[str] = []
         for way in range(ways):
             at = layer * ways + way
@@ -87,22 +87,22 @@ def _recurrent(
             outputs, ends = _direction(kind, value, begins, weights[at], bool(way), inside, out, tracing)
             made.append(outputs)
             lasts.append(ends)
-        value = made[0] if ways == 1 else tracing.made("concat", out, {"axis": 2}, X=made)
+        value = made[0] if ways == 1 else tracing.op_result("concat", out, {"axis": 2}, X=made)
     if rows_first:
         transpose(value, turned := tracing.temp(out), [1, 0, 2], tracing)
         value = turned
-    states = [_stacked([ends[which] for ends in lasts], out, tracing) for which in range(len(starts))]
+    states = [_concat_states([ends[which] for ends in lasts], out, tracing) for which in range(len(starts))]
     tracing.parts[node.name] = [value, *states]
 
 
 def _of_layer(start: str, at: int, tracing: Tracing) -> str:
     """The initial state [rows, width] of layer `at`, a slice of the states [layers, rows, width] of all layers."""
     attrs = {"axes": [0], "decrease_axis": [0], "starts": [at], "ends": [at + 1]}
-    return tracing.made("slice", start, attrs, Input=start)
+    return tracing.op_result("slice", start, attrs, Input=start)
 
 
-def _stacked(parts: list[str], of: str, tracing: Tracing) -> str:
-    return parts[0] if len(parts) == 1 else tracing.made("concat", of, {"axis": 0}, X=parts)
+def _concat_states(parts: list[str], of: str, tracing: Tracing) -> str:
+    return parts[0] if len(parts) == 1 else tracing.op_result("concat", of, {"axis": 0}, X=parts)
 
 
 def _direction(
@@ -121,14 +121,14 @@ def _direction(
     Steps that are not `inside` keep the states before them.
     """
     if backwards:
-        x = tracing.made("reverse", x, {"axis": [0]}, X=x)
-        inside = inside and _Inside(*(tracing.made("reverse", one, {"axis": [0]}, X=one) for one in inside))
+        x = tracing.op_result("reverse", x, {"axis": [0]}, X=x)
+        inside = inside and _Inside(*(tracing.op_result("reverse", one, {"axis": [0]}, X=one) for one in inside))
     sizes = sizes_of(x, tracing)
     reshape(x, rows := tracing.temp(x), [-1, sizes[2]], tracing)
-    entering = tracing.made("matmul", of, {"transpose_Y": True}, X=rows, Y=weights.entering)
+    entering = tracing.op_result("matmul", of, {"transpose_Y": True}, X=rows, Y=weights.entering)
     outside = [weights.entering_bias, *([] if kind == "gru" else [weights.kept_bias])]
     for bias in filter(None, outside):
-        entering = tracing.made("elementwise_add", of, X=entering, Y=bias)
+        entering = tracing.op_result("elementwise_add", of, X=entering, Y=bias)
     reshape(entering, steps := tracing.temp(of), [*sizes[:2], tracing.dims(weights.entering)[0]], tracing)
     draft = tracing.draft
     rnn = StaticRNN(draft)
@@ -154,19 +154,19 @@ def _direction(
             rnn.step_output(new)
     made = [value.name for value in rnn.outputs()]
     last = {"axes": [0], "starts": [-1], "ends": [FAR]}
-    ends = [tracing.made("slice", of, last, Input=name) for name in made]
-    outputs = tracing.made("reverse", of, {"axis": [0]}, X=made[0]) if backwards else made[0]
+    ends = [tracing.op_result("slice", of, last, Input=name) for name in made]
+    outputs = tracing.op_result("reverse", of, {"axis": [0]}, X=made[0]) if backwards else made[0]
     return outputs, ends
 
 
-def _long(given: Value, inside: Value, before: list[Value]) -> list[Value]:
+def _lstm_step(given: Value, inside: Value, before: list[Value]) -> list[Value]:
     """A step of an LSTM: its output and cell state. The blocks are input gate, forget gate, cell, output gate."""
     enter, forget, new, leave = split(given + inside, 4, dim=1)
     cell = unary("sigmoid", forget) * before[1] + unary("sigmoid", enter) * unary("tanh", new)
     return [unary("sigmoid", leave) * unary("tanh", cell), cell]
 
 
-def _gated(given: Value, inside: Value, before: list[Value]) -> list[Value]:
+def _gru_step(given: Value, inside: Value, before: list[Value]) -> list[Value]:
     """A step of a GRU: its state. The blocks are reset gate, update gate, new value."""
     (reset_x, keep_x, new_x), (reset_h, keep_h, new_h) = split(given, 3, dim=1), split(inside, 3, dim=1)
     reset, keep = unary("sigmoid", reset_x + reset_h), unary("sigmoid", keep_x + keep_h)
@@ -175,8 +175,8 @@ def _gated(given: Value, inside: Value, before: list[Value]) -> list[Value]:
 
 
 _CELLS: dict[str, Callable[[Value, Value, list[Value]], list[Value]]] = {
-    "lstm": _long,
-    "gru": _gated,
+    "lstm": _lstm_step,
+    "gru": _gru_step,
     "rnn_tanh": lambda given, inside, _: [unary("tanh", given + inside)],
     "rnn_relu": lambda given, inside, _: [unary("relu", given + inside)],
 }

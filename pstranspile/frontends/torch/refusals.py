@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, counted, error, listed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, name_list, quantity
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 
@@ -39,7 +39,7 @@ _LIBRARY = Pattern(
 is typed to an interactive Python."""
 
 
-class _Frame(NamedTuple):
+class _StackFrame(NamedTuple):
     """A frame of a stack that torch prints."""
 
     file: str
@@ -55,9 +55,9 @@ class _Frame(NamedTuple):
         return text[self.column - 1 :][: self.width].rstrip() if self.column else ""
 
 
-def _frames(stack: str | None) -> list[_Frame]:
+def _frames(stack: str | None) -> list[_StackFrame]:
     lines = (stack or "").splitlines()
-    result: list[_Frame] = []
+    result: list[_StackFrame] = []
     for at, line in enumerate(lines):
         if (made := _FRAME.match(line)) is None:
             continue
@@ -67,7 +67,7 @@ def _frames(stack: str | None) -> list[_Frame]:
             # torch quotes the line without its indentation, and indents it by its own
             shift = (len(source) - len(source.lstrip())) - (len(quoted) - len(quoted.lstrip()))
             column, width = marks.start(1) + shift + 1, len(marks[1])
-        result.append(_Frame(file, number, column, width))
+        result.append(_StackFrame(file, number, column, width))
     return result
 
 
@@ -152,8 +152,8 @@ def require_arguments(model: Any, loss: Any, names: Sequence[str], is_mapping: b
         else:
             takes.bind(*first, *([None] * len(names)))
     except TypeError as problem:
-        tensors = "tensor" if len(names) == 1 else counted(len(names), "tensor")
-        tensors += f" ({listed(names)})" if is_mapping else ""
+        tensors = "tensor" if len(names) == 1 else quantity(len(names), "tensor")
+        tensors += f" ({name_list(names)})" if is_mapping else ""
         if loss is None:
             given = f"the model is called with the {tensors} of the batch"
             instead = "loss=lambda model, x, y: ... says what of the batch the model takes, and what the loss is"
@@ -226,9 +226,9 @@ def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnosti
 def _of_fixed_rows(rows: int, fixed: Sequence[str], focus: str, place: Location | None, tensor: str) -> Diagnostic:
     """The finding for code that takes batches of `rows` rows only, because of the expressions `fixed`."""
     if fixed:
-        what = f"{listed(fixed)} {'has' if len(fixed) == 1 else 'have'} a fixed number of rows, {rows}"
+        what = f"{name_list(fixed)} {'has' if len(fixed) == 1 else 'have'} a fixed number of rows, {rows}"
     else:
-        what = f"this code takes batches of {counted(rows, 'row')} only"
+        what = f"this code takes batches of {quantity(rows, 'row')} only"
     message = f"{what}; each rank has a share of the batch, and the share has fewer rows"
     size = f"{tensor}.shape[0]"
     instead = f"write the number of rows as that of the batch: {size} in place of {rows}, as in torch.arange({size})"
@@ -236,7 +236,7 @@ def _of_fixed_rows(rows: int, fixed: Sequence[str], focus: str, place: Location 
     return error("torch-export", message, place, focus=focus, notes=notes)
 
 
-def _fixed_in(rows: int, frame: _Frame, model: Any, loss: Any) -> Iterator[str]:
+def _fixed_in(rows: int, frame: _StackFrame, model: Any, loss: Any) -> Iterator[str]:
     """The expressions in the statement at a frame whose number of rows is fixed, as the user writes them."""
     source = "".join(linecache.getlines(frame.file))
     try:
@@ -249,7 +249,7 @@ def _fixed_in(rows: int, frame: _Frame, model: Any, loss: Any) -> Iterator[str]:
         return
     held = _names_at(frame, model, loss)
     owner = held.get("self")
-    made = _assigned(around, frame.line) if around is not None else {}
+    made = _last_assignments(around, frame.line) if around is not None else {}
     told: set[str] = set()
     for node in ast.walk(statement):
         words = ""
@@ -295,7 +295,7 @@ def _innermost(tree: ast.AST, line: int) -> ast.AST | None:
     return max(found, key=lambda one: one.lineno, default=None)
 
 
-def _assigned(function: ast.AST, line: int) -> dict[str, ast.expr]:
+def _last_assignments(function: ast.AST, line: int) -> dict[str, ast.expr]:
     """The expression that was assigned last, before a line, to each name of a function."""
     result: dict[str, ast.expr] = {}
     for node in ast.walk(function):
@@ -304,7 +304,7 @@ def _assigned(function: ast.AST, line: int) -> dict[str, ast.expr]:
     return result
 
 
-def _names_at(frame: _Frame, model: Any, loss: Any) -> Mapping[str, Any]:
+def _names_at(frame: _StackFrame, model: Any, loss: Any) -> Mapping[str, Any]:
     """The values of the names that the function at a frame takes from around it, and of `self`."""
     modules: Iterable[Any] = model.modules()
     for called in (*([] if loss is None else [loss]), *(one.forward for one in modules)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.frontends.torch.capture import Loss, batch_names, step_of, tensors_of, torch_library
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import Location
 from pstranspile.runtime.files.python_file import calling
 from pstranspile.runtime.kernels.programs.modules import HERE, Given, Made, hold
@@ -70,7 +70,9 @@ class TorchStep:
         kept = {name: tensor.detach().clone() for name, tensor in buffers.items()}
         states = _random_states(torch)
         start = {**parameters, **buffers}
-        _, gradients, after = self._called(trained, {**rest, **kept}, [t.detach().clone() for t in tensors_of(batch)])
+        _, gradients, after = self._compute_step(
+            trained, {**rest, **kept}, [t.detach().clone() for t in tensors_of(batch)]
+        )
         if any(not torch.equal(one, other) for one, other in zip(states, _random_states(torch), strict=True)):
             raise self._drawing()
         sparse = {name for name, gradient in gradients.items() if gradient is not None and gradient.is_sparse}
@@ -91,12 +93,12 @@ class TorchStep:
             if "Dropout" in type(module).__name__ and module.training and getattr(module, "p", 0)
         ]
         message = "the step draws random numbers, which would be others on each machine and in each run"
-        notes = [Note(f"dropout: {listed(dropouts)}; p=0, or .eval() of these modules, has them draw none")]
+        notes = [Note(f"dropout: {name_list(dropouts)}; p=0, or .eval() of these modules, has them draw none")]
         more = Note('without step="torch", dropout is translated: each row draws what it draws on one machine')
         found = error("torch-random", message, self.location, notes=[*(notes if dropouts else []), more])
         return DiagnosticError([found])
 
-    def _called(
+    def _compute_step(
         self, trained: Mapping[str, Any], others: Mapping[str, Any], batch: Sequence[Any]
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """The loss, the gradient of each trained tensor (None where it has none), and the other tensors after the step.
@@ -155,7 +157,7 @@ class TorchStep:
         trained = {name: tensor(name, array) for name, array in (*given.parameters.items(), *given.tables.items())}
         others = {name: tensor(name, array) for name, array in (*given.fixed.items(), *given.buffers.items())}
         batch = [tensor("", given.inputs[name]) for name in self.inputs]
-        loss, gradients, after = self._called(trained, others, batch)
+        loss, gradients, after = self._compute_step(trained, others, batch)
         self._require_unchanged(given.fixed, others, after)
         dense = [_dense(gradients[name], trained[name], given.parameters[name]) for name in given.parameters]
         rows = [_rows(gradients[name], given.tables[name]) for name in given.tables]

@@ -14,8 +14,8 @@ from pstranspile.frontends.onnx.read_tensors import (
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import compared, fixed, reduced
-from pstranspile.frontends.torch.tensors import cut, picked
+from pstranspile.frontends.torch.elements import comparison_flags, detached, reduce_axes
+from pstranspile.frontends.torch.tensors import append_slice, extrema_along
 from pstranspile.frontends.torch.tracing import Tracing, argument, aten
 from pstranspile.ir.types import DType
 from pstranspile.ops.tables.embedding import SERVED_RANK
@@ -31,8 +31,8 @@ def _embedding(node: Any, tracing: Tracing, out: str) -> None:
         looked_up(tracing.value(weight), ids, made, padding, sparse, tracing)
     else:  # the padding row keeps its value, and gets no gradient
         looked_up(tracing.value(weight), ids, rows := tracing.temp(out), -1, sparse, tracing)
-        kept = tracing.made("assign", out, X=rows)
-        here = compared("equal", ids, tracing.constant_of(padding, DType.INT64, out), tracing)
+        kept = tracing.op_result("assign", out, X=rows)
+        here = comparison_flags("equal", ids, tracing.constant_of(padding, DType.INT64, out), tracing)
         with_x_shape("unsqueeze2", here, wide := tracing.temp(out), tracing, axes=[len(tracing.dims(ids))])
         tracing.draft.stop_gradient.update((kept, wide))
         condition, first, second = of_one_shape([wide, kept, rows], tracing)
@@ -55,16 +55,18 @@ def _by_count(rows: str, ids: str, weight: str, out: str, tracing: Tracing, *, s
     reshape(ids, places := tracing.temp(ids), [-1, 1], tracing)
     expand(tracing.constant_of(0, kind, out), zeros := tracing.temp(out), [tracing.size(weight, 0)], tracing)
     reshape(ids, flat := tracing.temp(ids), [-1], tracing)
-    each = tracing.made("fill_any_like", out, {"value": 1.0}, X=tracing.as_type(flat, kind))
-    counts = tracing.made("scatter_nd_add", out, X=tracing.resolved(zeros), Index=places, Updates=each)
-    found = tracing.made("gather", out, X=counts, Index=flat)
+    each = tracing.op_result("fill_any_like", out, {"value": 1.0}, X=tracing.as_type(flat, kind))
+    counts = tracing.op_result("scatter_nd_add", out, X=tracing.resolve_alias(zeros), Index=places, Updates=each)
+    found = tracing.op_result("gather", out, X=counts, Index=flat)
     scalar = tracing.is_scalar(ids)
     reshape(found, wide := tracing.temp(out), [1, 1] if scalar else [*sizes_of(ids, tracing), 1], tracing)
     tracing.draft.stop_gradient.update((places, flat, each, counts, found, wide))
-    held = fixed(rows, tracing)
+    held = detached(rows, tracing)
     # this term is 0, and its gradient that of the rows
-    way = tracing.made("elementwise_sub", out, X=rows, Y=held)
-    tracing.op("elementwise_add", {"X": held, "Y": tracing.made("elementwise_div", out, X=way, Y=wide)}, {"Out": out})
+    way = tracing.op_result("elementwise_sub", out, X=rows, Y=held)
+    tracing.op(
+        "elementwise_add", {"X": held, "Y": tracing.op_result("elementwise_div", out, X=way, Y=wide)}, {"Out": out}
+    )
 
 
 def _stays_zero(weight: Any, padding: int, tracing: Tracing) -> bool:
@@ -112,15 +114,15 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
     if weights is not None:
         factors = tracing.value(weights)
         reshape(factors, wide := tracing.temp(factors), [*sizes_of(ids, tracing), 1], tracing)
-        rows = tracing.made("elementwise_mul", out, X=rows, Y=wide)
+        rows = tracing.op_result("elementwise_mul", out, X=rows, Y=wide)
     counted_in = None if padding is None or padding < 0 else _other_than(padding, ids, tracing)
     last = bool(argument(node, 7, "include_last_offset", False))
     bags = _InRows(tracing) if matrix is not None else _AtOffsets(tracing, tracing.value(offsets), rows, last)
     if mode == _MAX:
         made = bags.largest(_left_out(rows, counted_in, -math.inf, tracing))
         if counted_in is not None:  # a bag with ids of padding only gives 0
-            empty = compared("equal", made, tracing.constant_of(-math.inf, tracing.dtype(made), out), tracing)
-            made = _left_out(made, tracing.made("logical_not", out, X=empty), 0.0, tracing)
+            empty = comparison_flags("equal", made, tracing.constant_of(-math.inf, tracing.dtype(made), out), tracing)
+            made = _left_out(made, tracing.op_result("logical_not", out, X=empty), 0.0, tracing)
     else:
         made = bags.total(_left_out(rows, counted_in, 0.0, tracing))
         if mode == _MEAN:
@@ -130,7 +132,7 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
 
 def _other_than(padding: int, ids: str, tracing: Tracing) -> str:
     """Whether each id differs from `padding`, with a last dim of 1 to broadcast over the elements of a row."""
-    other = compared("not_equal", ids, tracing.constant_of(padding, DType.INT64, ids), tracing)
+    other = comparison_flags("not_equal", ids, tracing.constant_of(padding, DType.INT64, ids), tracing)
     with_x_shape("unsqueeze2", other, wide := tracing.temp(ids), tracing, axes=[len(tracing.dims(ids))])
     tracing.draft.stop_gradient.add(wide)
     return wide
@@ -142,7 +144,7 @@ def _left_out(rows: str, kept: str | None, number: float, tracing: Tracing) -> s
         return rows
     filler = tracing.constant_of(number, tracing.dtype(rows), rows)
     condition, x, y = of_one_shape([kept, rows, filler], tracing)
-    return tracing.made("where", rows, Condition=condition, X=x, Y=y)
+    return tracing.op_result("where", rows, Condition=condition, X=x, Y=y)
 
 
 def _mean_of_bags(total: str, bags: _InRows | _AtOffsets, rows: str, kept: str | None, tracing: Tracing) -> str:
@@ -152,14 +154,14 @@ def _mean_of_bags(total: str, bags: _InRows | _AtOffsets, rows: str, kept: str |
         if not is_code(width):
             return tracing.scaled(total, 1 / width)
     kind = tracing.dtype(rows)
-    cut(rows, column := tracing.temp(rows), len(tracing.dims(rows)) - 1, 0, 1, 1, tracing)
-    ones = tracing.made("fill_any_like", rows, {"value": 1.0}, X=column)
+    append_slice(rows, column := tracing.temp(rows), len(tracing.dims(rows)) - 1, 0, 1, 1, tracing)
+    ones = tracing.op_result("fill_any_like", rows, {"value": 1.0}, X=column)
     tracing.draft.stop_gradient.update((column, ones))
     each = ones if kept is None else tracing.as_type(kept, kind)
     count = bags.total(each)
-    least = tracing.made("elementwise_max", rows, X=count, Y=tracing.constant_of(1, kind, rows))
+    least = tracing.op_result("elementwise_max", rows, X=count, Y=tracing.constant_of(1, kind, rows))
     tracing.draft.stop_gradient.update((each, count, least))
-    return tracing.made("elementwise_div", rows, X=total, Y=least)
+    return tracing.op_result("elementwise_div", rows, X=total, Y=least)
 
 
 def _matrix(indices: Any, offsets: Any, tracing: Tracing) -> str | None:
@@ -184,12 +186,12 @@ class _InRows:
 
     def total(self, rows: str) -> str:
         """The sums [bags, width] of rows [bags, ids, width]."""
-        reduced("reduce_sum", rows, made := self.tracing.temp(rows), [1], False, self.tracing)
+        reduce_axes("reduce_sum", rows, made := self.tracing.temp(rows), [1], False, self.tracing)
         return made
 
     def largest(self, rows: str) -> str:
         """The maxima [bags, width] of rows [bags, ids, width]."""
-        return picked("max", rows, rows, 1, False, self.tracing)[0]
+        return extrema_along("max", rows, rows, 1, False, self.tracing)[0]
 
 
 class _AtOffsets:
@@ -209,15 +211,15 @@ class _AtOffsets:
             tracing, of = self.tracing, self.offsets
             begins = of
             if self.last:
-                cut(of, begins := tracing.temp(of), 0, 0, -1, 1, tracing)
+                append_slice(of, begins := tracing.temp(of), 0, 0, -1, 1, tracing)
             with_x_shape("unsqueeze2", begins, places := tracing.temp(of), tracing, axes=[1])
             longer = tracing.integer("Add", self.ids, 1)
             zeros = tracing.temp(of)
             expand(tracing.constant_of(0, DType.INT64, of), zeros, [longer], tracing)
-            ones = tracing.made("fill_any_like", of, {"value": 1.0}, X=begins)
-            marks = tracing.made("scatter_nd_add", of, X=tracing.resolved(zeros), Index=places, Updates=ones)
-            passed = tracing.made("cumsum", of, {"axis": 0}, X=marks)
-            cut(passed, inside := tracing.temp(of), 0, 0, -1, 1, tracing)
+            ones = tracing.op_result("fill_any_like", of, {"value": 1.0}, X=begins)
+            marks = tracing.op_result("scatter_nd_add", of, X=tracing.resolve_alias(zeros), Index=places, Updates=ones)
+            passed = tracing.op_result("cumsum", of, {"axis": 0}, X=marks)
+            append_slice(passed, inside := tracing.temp(of), 0, 0, -1, 1, tracing)
             bags = tracing.scaled(inside, 1.0, -1.0)
             with_x_shape("unsqueeze2", bags, column := tracing.temp(of), tracing, axes=[1])
             made = (begins, places, zeros, ones, marks, passed, inside, bags, column)
@@ -234,19 +236,19 @@ class _AtOffsets:
             [self.count, tracing.size(rows, 1)],
             tracing,
         )
-        zeros = tracing.resolved(zeros)
+        zeros = tracing.resolve_alias(zeros)
         tracing.draft.stop_gradient.add(zeros)
-        return tracing.made("scatter_nd_add", rows, X=zeros, Index=self.bags(), Updates=rows)
+        return tracing.op_result("scatter_nd_add", rows, X=zeros, Index=self.bags(), Updates=rows)
 
     def largest(self, rows: str) -> str:
         """The maxima [bags, width] of rows [ids, width]; 0 for a bag without ids."""
         tracing, ends = self.tracing, self.offsets
         if not self.last:
-            whole = tracing.as_type(tracing.measured(self.ids), DType.INT64)
-            ends = tracing.made("concat", rows, {"axis": 0}, X=[ends, whole])
+            whole = tracing.as_type(tracing.size_variable(self.ids), DType.INT64)
+            ends = tracing.op_result("concat", rows, {"axis": 0}, X=[ends, whole])
         ends = tracing.as_type(ends, DType.INT32)
         tracing.draft.stop_gradient.add(ends)
-        bags = tracing.made("lod_reset", rows, X=rows, Y=ends)
+        bags = tracing.op_result("lod_reset", rows, X=rows, Y=ends)
         made, places = tracing.temp(rows), tracing.temp(rows)
         tracing.op("sequence_pool", {"X": bags}, {"Out": made, "MaxIndex": places}, pooltype="MAX", pad_value=0.0)
         return made

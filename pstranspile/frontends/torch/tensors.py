@@ -10,25 +10,25 @@ import numpy as np
 from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import (
     FAR,
-    counted,
     expand,
+    nonnegative_indices,
     of_one_shape,
     picked_along,
     reshape,
     sizes_of,
-    swapped,
+    swap_dims,
     transpose,
     with_x_shape,
 )
 from pstranspile.frontends.onnx.reading import is_code
-from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduced, shared
+from pstranspile.frontends.torch.elements import axes_of, compare, evenly, reduce_axes, share_gradient
 from pstranspile.frontends.torch.tracing import FLOATS, Tracing, argument, aten, dtype_of
 from pstranspile.ir.types import DType
 
 # Shapes.
 
 
-def reshaped(x: str, out: str, dims: Sequence[int], tracing: Tracing) -> None:
+def reshape_or_alias(x: str, out: str, dims: Sequence[int], tracing: Tracing) -> None:
     """`out` is `x` reshaped to these dims: numbers, or codes of numbers that are known at run time only."""
     if list(dims) == sizes_of(x, tracing):
         tracing.alias(out, x)
@@ -38,7 +38,7 @@ def reshaped(x: str, out: str, dims: Sequence[int], tracing: Tracing) -> None:
 
 @aten("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as")
 def _view(node: Any, tracing: Tracing, out: str) -> None:
-    reshaped(tracing.value(node.args[0]), out, tracing.shape_of(node.meta["val"], out), tracing)
+    reshape_or_alias(tracing.value(node.args[0]), out, tracing.shape_of(node.meta["val"], out), tracing)
 
 
 @aten("squeeze", "unsqueeze")
@@ -59,7 +59,7 @@ def _squeeze(node: Any, tracing: Tracing, out: str) -> None:
     if not axes:
         tracing.alias(out, x)
     elif made == 0:
-        reshaped(x, out, [], tracing)
+        reshape_or_alias(x, out, [], tracing)
     else:
         with_x_shape("squeeze2", x, out, tracing, axes=axes)
 
@@ -105,15 +105,15 @@ def _repeat(node: Any, tracing: Tracing, out: str) -> None:
     if missing > 0:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[*range(missing)])
         x = wide
-    repeated(x, out, times, tracing)
+    append_repeat(x, out, times, tracing)
 
 
-def repeated(x: str, out: str, times: Sequence[int], tracing: Tracing) -> None:
+def append_repeat(x: str, out: str, times: Sequence[int], tracing: Tracing) -> None:
     """`out` is `x` repeated `times[axis]` times along each axis."""
     listed = [-1 if is_code(count) else count for count in times]
     inputs: dict[str, Any] = {"X": x}
     if -1 in listed:
-        inputs["expand_times_tensor"] = [tracing.measured(count) for count in times]
+        inputs["expand_times_tensor"] = [tracing.size_variable(count) for count in times]
     tracing.op("expand", inputs, {"Out": out}, expand_times=listed)
 
 
@@ -125,7 +125,7 @@ def _interleave(node: Any, tracing: Tracing, out: str) -> None:
     with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[axis + 1])
     counts = [1] * (len(sizes) + 1)
     counts[axis + 1] = times
-    repeated(wide, many := tracing.temp(x), counts, tracing)
+    append_repeat(wide, many := tracing.temp(x), counts, tracing)
     reshape(many, out, tracing.shape_of(node.meta["val"], out), tracing)
 
 
@@ -192,7 +192,7 @@ def _split_rows(node: Any, x: str, axis: int, out: str, tracing: Tracing) -> Non
         numbers = {"StartsTensorList": start, "EndsTensorList": end}
         tracing.op(
             "slice",
-            {"Input": x, **{slot: [tracing.measured(number)] for slot, number in numbers.items()}},
+            {"Input": x, **{slot: [tracing.size_variable(number)] for slot, number in numbers.items()}},
             {"Out": name},
             axes=[axis],
             starts=[-1],
@@ -237,10 +237,10 @@ def _slice(node: Any, tracing: Tracing, out: str) -> None:
     if whole and step == 1:
         tracing.alias(out, x)
         return
-    cut(x, out, axis, start, end, step, tracing)
+    append_slice(x, out, axis, start, end, step, tracing)
 
 
-def cut(x: str, out: str, axis: int, start: int, end: int, step: int, tracing: Tracing) -> None:
+def append_slice(x: str, out: str, axis: int, start: int, end: int, step: int, tracing: Tracing) -> None:
     """`out` has every `step`-th element of `x` from `start` to `end` along an axis."""
     inputs: dict[str, Any] = {"Input": x}
     attrs: dict[str, object] = {"axes": [axis]}
@@ -248,7 +248,7 @@ def cut(x: str, out: str, axis: int, start: int, end: int, step: int, tracing: T
     for name, slot, number in (("starts", "StartsTensorList", start), ("ends", "EndsTensorList", end)):
         attrs[name] = [-1 if is_code(number) else max(min(number, FAR), -FAR)]
         if computed:
-            inputs[slot] = [tracing.measured(number if is_code(number) else max(min(number, FAR), -FAR))]
+            inputs[slot] = [tracing.size_variable(number if is_code(number) else max(min(number, FAR), -FAR))]
     if computed:
         attrs["infer_flags"] = [-1]
     if step == 1:
@@ -272,7 +272,7 @@ def _select(node: Any, tracing: Tracing, out: str) -> None:
 
 
 @aten("slice_scatter", "select_scatter")
-def _scattered(node: Any, tracing: Tracing, out: str) -> None:
+def _replace_slice(node: Any, tracing: Tracing, out: str) -> None:
     """A tensor with a slice replaced: the part before the slice, the new part, and the part after it, concatenated."""
     x, part = (tracing.value(arg) for arg in node.args[:2])
     if node.target.__name__.startswith("select"):
@@ -295,11 +295,11 @@ def _scattered(node: Any, tracing: Tracing, out: str) -> None:
         raise Refused("it replaces a part that is counted from the end, or every other element")
     parts: list[str] = []
     if start != 0:
-        cut(x, before := tracing.temp(out), axis, 0, start, 1, tracing)
+        append_slice(x, before := tracing.temp(out), axis, 0, start, 1, tracing)
         parts.append(before)
     parts.append(part)
     if is_code(end) or (end < FAR and end != size):
-        cut(x, after := tracing.temp(out), axis, end, FAR, 1, tracing)
+        append_slice(x, after := tracing.temp(out), axis, end, FAR, 1, tracing)
         parts.append(after)
     if len(parts) == 1:
         tracing.alias(out, part)
@@ -344,7 +344,7 @@ def _pad(node: Any, tracing: Tracing, out: str) -> None:
         if min(before, after) < 0:  # negative padding cuts elements off
             size = tracing.size(x, axis)
             end = tracing.integer("Add", size, min(after, 0))
-            cut(x, part := tracing.temp(x), axis, max(-before, 0), end, 1, tracing)
+            append_slice(x, part := tracing.temp(x), axis, max(-before, 0), end, 1, tracing)
             x, sides[axis] = part, (max(before, 0), max(after, 0))
     if mode == "constant":
         flat = [count for pair in sides for count in pair]
@@ -359,7 +359,7 @@ def _pad_image(x: str, out: str, mode: str, sides: Sequence[tuple[int, int]], tr
     attrs = {"mode": modes[mode], "paddings": [count for pair in [(0, 0), *sides][-2:] for count in pair]}
     if len(sides) == 3:
         with_x_shape("unsqueeze2", x, wide := tracing.temp(x), tracing, axes=[2])
-        padded = tracing.made("pad2d", out, attrs, X=wide)
+        padded = tracing.op_result("pad2d", out, attrs, X=wide)
         with_x_shape("squeeze2", padded, out, tracing, axes=[2])
     else:
         tracing.op("pad2d", {"X": x}, {"Out": out}, **attrs)
@@ -370,28 +370,28 @@ def _diagonal(node: Any, tracing: Tracing, out: str) -> None:
     """The main diagonal of a matrix; others are defined by that of their elements in a row."""
     x = tracing.value(node.args[0])
     length = tracing.shape_of(node.meta["val"], x)[0]
-    line = numbered(length, x, tracing)
-    cut(x, square := tracing.temp(x), 0, 0, length, 1, tracing)
+    line = index_range(length, x, tracing)
+    append_slice(x, square := tracing.temp(x), 0, 0, length, 1, tracing)
     with_x_shape("unsqueeze2", line, column := tracing.temp(x), tracing, axes=[1])
     tracing.draft.stop_gradient.add(column)
-    picked = tracing.made("index_sample", out, X=square, Index=column)
+    picked = tracing.op_result("index_sample", out, X=square, Index=column)
     with_x_shape("squeeze2", picked, out, tracing, axes=[1])
 
 
 @aten("eye")
 def _eye(node: Any, tracing: Tracing, out: str) -> None:
     rows, columns = tracing.shape_of(node.meta["val"], out)
-    first, second = (numbered(count, out, tracing) for count in (rows, columns))
+    first, second = (index_range(count, out, tracing) for count in (rows, columns))
     with_x_shape("unsqueeze2", first, wide := tracing.temp(out), tracing, axes=[1])
     compare("equal", wide, second, same := tracing.temp(out), tracing)
     tracing.cast(same, out, dtype_of(node.meta["val"].dtype))
     tracing.draft.stop_gradient.update((wide, out))
 
 
-def numbered(count: int, of: str, tracing: Tracing) -> str:
+def index_range(count: int, of: str, tracing: Tracing) -> str:
     """The numbers 0 to `count - 1` (i64), where `count` is a number or a code."""
-    bounds = [tracing.as_type(tracing.measured(number), DType.INT64) for number in (0, count, 1)]
-    line = tracing.made("range", of, Start=bounds[0], End=bounds[1], Step=bounds[2])
+    bounds = [tracing.as_type(tracing.size_variable(number), DType.INT64) for number in (0, count, 1)]
+    line = tracing.op_result("range", of, Start=bounds[0], End=bounds[1], Step=bounds[2])
     tracing.draft.stop_gradient.add(line)
     return line
 
@@ -411,10 +411,10 @@ def _triangle(node: Any, tracing: Tracing, out: str) -> None:
 @aten("index_select")
 def _index_select(node: Any, tracing: Tracing, out: str) -> None:
     x, axis, index = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2])
-    taken(x, index, out, axis % len(tracing.dims(x)), tracing)
+    gather_slices(x, index, out, axis % len(tracing.dims(x)), tracing)
 
 
-def taken(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
+def gather_slices(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
     """`out` has the slices of `x` along an axis whose numbers are in `index`, a tensor of any shape."""
     sizes, chosen = sizes_of(x, tracing), sizes_of(index, tracing)
     flat = index
@@ -446,19 +446,19 @@ def _index(node: Any, tracing: Tracing, out: str) -> None:
     given = _indices(node.args[1], x, tracing)
     if len(given) == 1:
         ((axis, index),) = given
-        taken(x, index, out, axis, tracing)
+        gather_slices(x, index, out, axis, tracing)
         return
     axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
     others = [axis for axis in range(rank) if axis not in axes]
     if axes != [*range(len(axes))]:
         transpose(x, turned := tracing.temp(x), [*axes, *others], tracing)
         x = turned
-    rows, width = _together([index for _, index in given], tracing)
+    rows, width = _combine_indices([index for _, index in given], tracing)
     together = axes == [*range(axes[0], axes[0] + len(axes))]
     if not axes[0] or not together:
         tracing.op("gather_nd", {"X": x, "Index": rows}, {"Out": out})
         return
-    picked = tracing.made("gather_nd", out, X=x, Index=rows)
+    picked = tracing.op_result("gather_nd", out, X=x, Index=rows)
     before, after = axes[0], len(others) - axes[0]
     order = [*range(width, width + before), *range(width), *range(width + before, width + before + after)]
     transpose(picked, out, order, tracing)
@@ -478,14 +478,14 @@ def _indices(listed: Sequence[Any], x: str, tracing: Tracing) -> list[tuple[int,
         name = tracing.value(index)
         if tracing.dtype(name) is not DType.BOOL:
             whole = tracing.as_type(name, DType.INT64)
-            result.append((axis, counted(whole, [tracing.size(x, axis)], tracing)))
+            result.append((axis, nonnegative_indices(whole, [tracing.size(x, axis)], tracing)))
             axis += 1
             continue
         rank = len(tracing.dims(name))
-        places = tracing.made("where_index", x, Condition=name)
+        places = tracing.op_result("where_index", x, Condition=name)
         tracing.draft.stop_gradient.add(places)
         for at in range(rank):
-            cut(places, column := tracing.temp(x), 1, at, at + 1, 1, tracing)
+            append_slice(places, column := tracing.temp(x), 1, at, at + 1, 1, tracing)
             with_x_shape("squeeze2", column, flat := tracing.temp(x), tracing, axes=[1])
             tracing.draft.stop_gradient.update((column, flat))
             result.append((axis + at, flat))
@@ -493,7 +493,7 @@ def _indices(listed: Sequence[Any], x: str, tracing: Tracing) -> list[tuple[int,
     return result
 
 
-def _together(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
+def _combine_indices(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
     """Indices broadcast and joined as positions [..., number of indices], and the number of dims before the last."""
     names = of_one_shape(list(indices), tracing)
     rank = len(tracing.dims(names[0]))
@@ -507,7 +507,7 @@ def _together(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
         columns.append(column)
     if len(columns) == 1:
         return columns[0], rank
-    rows = tracing.made("concat", names[0], {"axis": rank}, X=columns)
+    rows = tracing.op_result("concat", names[0], {"axis": rank}, X=columns)
     tracing.draft.stop_gradient.add(rows)
     return rows, rank
 
@@ -515,15 +515,15 @@ def _together(indices: Sequence[str], tracing: Tracing) -> tuple[str, int]:
 @aten("gather")
 def _gather(node: Any, tracing: Tracing, out: str) -> None:
     x, axis, index = tracing.value(node.args[0]), node.args[1], tracing.value(node.args[2])
-    gathered(x, index, out, axis % max(len(tracing.dims(x)), 1), tracing)
+    gather_along(x, index, out, axis % max(len(tracing.dims(x)), 1), tracing)
 
 
-def gathered(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
+def gather_along(x: str, index: str, out: str, axis: int, tracing: Tracing) -> None:
     """`out` is `torch.gather(x, axis, index)`."""
     sizes, wanted = sizes_of(x, tracing), sizes_of(index, tracing)
     for at, (one, other) in enumerate(zip(sizes, wanted, strict=True)):
         if at != axis and one != other:
-            cut(x, part := tracing.temp(x), at, 0, other, 1, tracing)
+            append_slice(x, part := tracing.temp(x), at, 0, other, 1, tracing)
             x = part
     picked_along(x, index, axis, out, tracing)
 
@@ -536,22 +536,22 @@ def _extreme(node: Any, tracing: Tracing, out: str) -> None:
         evenly(f"reduce_{kind}", x, out, axes_of(None, len(tracing.dims(x))), False, tracing)
         return
     axis, keep = node.args[1] % max(len(tracing.dims(x)), 1), bool(argument(node, 2, "keepdim", False))
-    tracing.parts[node.name] = [*picked(kind, x, out, axis, keep, tracing)]
+    tracing.parts[node.name] = [*extrema_along(kind, x, out, axis, keep, tracing)]
 
 
-def picked(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) -> tuple[str, str]:
+def extrema_along(kind: str, x: str, of: str, axis: int, keep: bool, tracing: Tracing) -> tuple[str, str]:
     """The maxima (`max`) or minima (`min`) along an axis, and their indices.
 
     The gradient goes to the first of equal elements, as in torch.
     """
-    at = tracing.made(f"arg_{kind}", of, {"axis": axis, "keepdims": True}, X=x)
+    at = tracing.op_result(f"arg_{kind}", of, {"axis": axis, "keepdims": True}, X=x)
     tracing.draft.stop_gradient.add(at)
-    gathered(x, at, values := tracing.temp(of), axis, tracing)
-    values = tracing.resolved(values)
+    gather_along(x, at, values := tracing.temp(of), axis, tracing)
+    values = tracing.resolve_alias(values)
     if keep:
         return values, at
-    reduced("reduce_sum", values, narrow := tracing.temp(of), [axis], False, tracing)
-    reduced("reduce_sum", at, places := tracing.temp(of), [axis], False, tracing)
+    reduce_axes("reduce_sum", values, narrow := tracing.temp(of), [axis], False, tracing)
+    reduce_axes("reduce_sum", at, places := tracing.temp(of), [axis], False, tracing)
     tracing.draft.stop_gradient.add(places)
     return narrow, places
 
@@ -579,19 +579,19 @@ def _in_the_middle(node: Any, tracing: Tracing, out: str) -> None:
         else tracing.integer("Div", tracing.integer("Add", size, 1), 2)
     )
     made: list[str] = []
-    for value in _ordered(x, out, axis, count, largest=False, tracing=tracing):
-        cut(value, one := tracing.temp(out), axis, tracing.integer("Add", count, -1), count, 1, tracing)
+    for value in _top_elements(x, out, axis, count, largest=False, tracing=tracing):
+        append_slice(value, one := tracing.temp(out), axis, tracing.integer("Add", count, -1), count, 1, tracing)
         if not keep:
-            reduced("reduce_sum", one, narrow := tracing.temp(out), [axis], False, tracing)
+            reduce_axes("reduce_sum", one, narrow := tracing.temp(out), [axis], False, tracing)
             one = narrow
         made.append(one)
     tracing.draft.stop_gradient.add(made[1])
     if of_all and is_constant:
-        reduced("reduce_sum", made[0], out, [0], False, tracing)
+        reduce_axes("reduce_sum", made[0], out, [0], False, tracing)
     elif of_all:  # torch shares the gradient among equal elements
         tracing.draft.stop_gradient.add(made[0])
-        shared(x, made[0], wide := tracing.temp(out), [0], tracing)
-        reduced("reduce_sum", wide, out, [0], False, tracing)
+        share_gradient(x, made[0], wide := tracing.temp(out), [0], tracing)
+        reduce_axes("reduce_sum", wide, out, [0], False, tracing)
     else:
         tracing.parts[node.name] = [*made]
 
@@ -601,22 +601,22 @@ def _one_hot(node: Any, tracing: Tracing, out: str) -> None:
     depth = argument(node, 1, "num_classes", -1)
     if depth < 0:
         raise Refused("it has as many classes as the largest number of the batch; give it num_classes")
-    made = tracing.made("one_hot_v2", out, {"depth": depth}, X=tracing.value(node.args[0]))
+    made = tracing.op_result("one_hot_v2", out, {"depth": depth}, X=tracing.value(node.args[0]))
     tracing.cast(made, out, DType.INT64)
     tracing.draft.stop_gradient.update((made, out))
 
 
-def _ordered(x: str, of: str, axis: int, count: int, *, largest: bool, tracing: Tracing) -> list[str]:
+def _top_elements(x: str, of: str, axis: int, count: int, *, largest: bool, tracing: Tracing) -> list[str]:
     """The `count` largest or smallest elements along an axis, sorted, and their indices."""
     rank = len(tracing.dims(x))
-    given = swapped(x, axis, rank - 1, tracing)
+    given = swap_dims(x, axis, rank - 1, tracing)
     given = given if largest else tracing.scaled(given, -1.0)
     values, places = tracing.temp(of), tracing.temp(of)
-    number = {"K": tracing.measured(count)} if is_code(count) else {}
+    number = {"K": tracing.size_variable(count)} if is_code(count) else {}
     tracing.op("top_k", {"X": given, **number}, {"Out": values, "Indices": places}, k=-1 if number else count)
     tracing.draft.stop_gradient.add(places)
     made = values if largest else tracing.scaled(values, -1.0)
-    return [swapped(made, axis, rank - 1, tracing), swapped(places, axis, rank - 1, tracing)]
+    return [swap_dims(made, axis, rank - 1, tracing), swap_dims(places, axis, rank - 1, tracing)]
 
 
 @aten("topk", "sort", "argsort")
@@ -631,7 +631,7 @@ def _in_order(node: Any, tracing: Tracing, out: str) -> None:
         axis = argument(node, 1, "dim", -1) if plain else node.kwargs.get("dim", -1)
         largest = bool(argument(node, 2, "descending", False)) if plain else bool(node.kwargs.get("descending", False))
         count = tracing.size(x, axis % rank)
-    results = _ordered(x, out, axis % rank, count, largest=largest, tracing=tracing)
+    results = _top_elements(x, out, axis % rank, count, largest=largest, tracing=tracing)
     if kind == "argsort":
         tracing.alias(out, results[1])
     else:
@@ -648,7 +648,7 @@ def _nonzero(node: Any, tracing: Tracing, out: str) -> None:
 @aten("masked_select")
 def _masked_select(node: Any, tracing: Tracing, out: str) -> None:
     x, mask = of_one_shape([tracing.value(arg) for arg in node.args[:2]], tracing)
-    places = tracing.made("where_index", out, Condition=mask)
+    places = tracing.op_result("where_index", out, Condition=mask)
     tracing.draft.stop_gradient.add(places)
     tracing.op("gather_nd", {"X": x, "Index": places}, {"Out": out})
 
@@ -665,7 +665,7 @@ def _unfold(node: Any, tracing: Tracing, out: str) -> None:
     tracing.known[places := tracing.temp(out)] = np.array(
         [[*range(start, start + width)] for start in range(0, size - width + 1, step)], "int64"
     )
-    taken(x, places, windows := tracing.temp(out), axis, tracing)
+    gather_slices(x, places, windows := tracing.temp(out), axis, tracing)
     order = [at for at in range(rank + 1) if at != axis + 1]
     if axis + 1 == rank:
         tracing.alias(out, windows)
@@ -680,11 +680,11 @@ def _index_add(node: Any, tracing: Tracing, out: str) -> None:
     factor = float(node.kwargs.get("alpha", 1))
     added = tracing.scaled(added, factor) if factor != 1 else added
     axis %= len(tracing.dims(name))
-    name, added = swapped(name, 0, axis, tracing), swapped(added, 0, axis, tracing)
+    name, added = swap_dims(name, 0, axis, tracing), swap_dims(added, 0, axis, tracing)
     with_x_shape("unsqueeze2", rows, places := tracing.temp(rows), tracing, axes=[1])
     tracing.draft.stop_gradient.add(places)
-    made = tracing.made("scatter_nd_add", out, X=name, Index=places, Updates=added)
-    tracing.alias(out, swapped(made, 0, axis, tracing))
+    made = tracing.op_result("scatter_nd_add", out, X=name, Index=places, Updates=added)
+    tracing.alias(out, swap_dims(made, 0, axis, tracing))
 
 
 @aten("index_put")
@@ -699,7 +699,7 @@ def _index_put(node: Any, tracing: Tracing, out: str) -> None:
         return
     given = _indices(node.args[1], x, tracing)
     axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
-    rows, width = _together([index for _, index in given], tracing)
+    rows, width = _combine_indices([index for _, index in given], tracing)
     if axes != [*range(len(axes))]:
         _put_behind(x, given, value, out, tracing, adds=adds)
         return
@@ -709,8 +709,8 @@ def _index_put(node: Any, tracing: Tracing, out: str) -> None:
     wanted = [*sizes_of(rows, tracing)[:-1], *(tracing.size(x, axis) for axis in range(len(axes), rank))]
     if sizes_of(value, tracing) != wanted:
         expand(value, every := tracing.temp(value), wanted, tracing)
-        value = tracing.resolved(every)
-    put(x, rows, value, out, tracing, adds=adds)
+        value = tracing.resolve_alias(every)
+    scatter_updates(x, rows, value, out, tracing, adds=adds)
 
 
 def _put_behind(
@@ -719,14 +719,14 @@ def _put_behind(
     """Writes elements at indices of axes that are not the first ones: transposes them to the front, and back."""
     axes, rank = [axis for axis, _ in given], len(tracing.dims(x))
     others = [axis for axis in range(rank) if axis not in axes]
-    rows, width = _together([index for _, index in given], tracing)
+    rows, width = _combine_indices([index for _, index in given], tracing)
     chosen = sizes_of(rows, tracing)[:width]
     before = axes[0] if axes == [*range(axes[0], axes[0] + len(axes))] else 0
     kept = [tracing.size(x, axis) for axis in others]
     wanted = [*kept[:before], *chosen, *kept[before:]]
     if sizes_of(value, tracing) != wanted:
         expand(value, every := tracing.temp(value), wanted, tracing)
-        value = tracing.resolved(every)
+        value = tracing.resolve_alias(every)
     if before:
         count = len(wanted)
         order = [*range(before, before + width), *range(before), *range(before + width, count)]
@@ -734,7 +734,7 @@ def _put_behind(
         value = turned
     order = [*axes, *others]
     transpose(x, front := tracing.temp(x), order, tracing)
-    put(front, rows, value, made := tracing.temp(out), tracing, adds=adds)
+    scatter_updates(front, rows, value, made := tracing.temp(out), tracing, adds=adds)
     transpose(made, out, [order.index(axis) for axis in range(rank)], tracing)
 
 
@@ -754,21 +754,21 @@ def _put_where(x: str, mask: str, axis: int, value: str, out: str, tracing: Trac
     tracing.op("where", {"Condition": condition, "X": given, "Y": other}, {"Out": out})
 
 
-def put(x: str, places: str, updates: str, out: str, tracing: Tracing, *, adds: bool) -> None:
+def scatter_updates(x: str, places: str, updates: str, out: str, tracing: Tracing, *, adds: bool) -> None:
     """`out` is `x` with updates added at positions [..., dims], or assigned: the mean of several at one position."""
     if adds:
         tracing.op("scatter_nd_add", {"X": x, "Index": places, "Updates": updates}, {"Out": out})
         return
     kind = tracing.dtype(x)
-    zeros = tracing.made("fill_zeros_like", out, X=x)
-    total = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=updates)
-    ones = tracing.made("fill_any_like", out, {"value": 1.0}, X=updates)
-    hits = tracing.made("scatter_nd_add", out, X=zeros, Index=places, Updates=ones)
-    above = tracing.made("greater_than", out, X=hits, Y=zeros)
-    least = tracing.made("elementwise_max", out, X=hits, Y=tracing.constant_of(1, kind, out))
+    zeros = tracing.op_result("fill_zeros_like", out, X=x)
+    total = tracing.op_result("scatter_nd_add", out, X=zeros, Index=places, Updates=updates)
+    ones = tracing.op_result("fill_any_like", out, {"value": 1.0}, X=updates)
+    hits = tracing.op_result("scatter_nd_add", out, X=zeros, Index=places, Updates=ones)
+    above = tracing.op_result("greater_than", out, X=hits, Y=zeros)
+    least = tracing.op_result("elementwise_max", out, X=hits, Y=tracing.constant_of(1, kind, out))
     tracing.draft.stop_gradient.update((zeros, ones, hits, above, least))
     divided = "elementwise_div" if kind in FLOATS else "elementwise_floordiv"
-    mean = tracing.made(divided, out, X=total, Y=least)
+    mean = tracing.op_result(divided, out, X=total, Y=least)
     tracing.op("where", {"Condition": above, "X": mean, "Y": x}, {"Out": out})
 
 
@@ -785,12 +785,12 @@ def _scatter(node: Any, tracing: Tracing, out: str) -> None:
         updates = tracing.value(source)
         for at, (one, other) in enumerate(zip(sizes_of(updates, tracing), wanted, strict=True)):
             if one != other:
-                cut(updates, part := tracing.temp(updates), at, 0, other, 1, tracing)
+                append_slice(updates, part := tracing.temp(updates), at, 0, other, 1, tracing)
                 updates = part
     else:
         expand(tracing.constant_of(source, tracing.dtype(x), out), made := tracing.temp(out), wanted, tracing)
-        updates = tracing.resolved(made)
-    put(
+        updates = tracing.resolve_alias(made)
+    scatter_updates(
         x,
         _places(index, axis, wanted, tracing),
         updates,
@@ -807,13 +807,13 @@ def _places(index: str, axis: int, sizes: Sequence[int], tracing: Tracing) -> st
         if at == axis:
             column = index
         else:
-            line = numbered(size, index, tracing)
+            line = index_range(size, index, tracing)
             shape = [1] * len(sizes)
             shape[at] = -1
             reshape(line, wide := tracing.temp(index), shape, tracing)
             tracing.draft.stop_gradient.add(wide)
             expand(wide, column := tracing.temp(index), sizes, tracing)
-            column = tracing.resolved(column)
+            column = tracing.resolve_alias(column)
         with_x_shape("unsqueeze2", column, last := tracing.temp(index), tracing, axes=[len(sizes)])
         tracing.draft.stop_gradient.add(last)
         columns.append(last)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from pstranspile.frontends.layers.draft import Refused
-from pstranspile.frontends.onnx.reading import Dim, Held, Reading, number_made
+from pstranspile.frontends.onnx.reading import Dim, GraphReading, Held, number_made
 from pstranspile.frontends.torch.capture import Captured
 from pstranspile.frontends.torch.refusals import user_line
 from pstranspile.ir.attributes import Double, float32
@@ -60,7 +60,7 @@ _EXPRESSIONS = {
 """The operations in expressions of sizes, by the names of the classes of sympy and torch."""
 
 
-class Tracing(Reading):
+class Tracing(GraphReading):
     """A program under construction, and the variables with the values of a graph's nodes.
 
     Parameters, buffers and tensors of the batch keep the user's names. A size is a number, or a code: an integer that
@@ -129,7 +129,7 @@ class Tracing(Reading):
 
     def value(self, arg: Any) -> str:
         """The variable of an argument that is a tensor. Raises Refused if it was not translated."""
-        return _translated(arg, self.names)
+        return _entry_of_node(arg, self.names)
 
     def has_gradient(self, node: Any) -> bool:
         """Whether a node of the graph is computed from parameters, other than detached ones."""
@@ -160,9 +160,9 @@ class Tracing(Reading):
         """
         text = str(expr)
         if text not in self._dims:
-            made = None if expr.is_Symbol else self._computed(expr)
+            made = None if expr.is_Symbol else self._evaluate_size(expr)
             if made is None:
-                if self.draft.find(self.resolved(value)) is None:
+                if self.draft.find(self.resolve_alias(value)) is None:
                     raise Refused(f"it has a dim of {text} elements, which is not known before it runs")
                 made = self.sizes.code(Dim(self.name(value), axis))
             self._dims[text] = made
@@ -174,14 +174,14 @@ class Tracing(Reading):
         if expr is not None:
             self._dims.setdefault(str(expr), code)
 
-    def _computed(self, expr: Any) -> int | None:
+    def _evaluate_size(self, expr: Any) -> int | None:
         """The number or code of an expression of known sizes; None if it contains an unknown one."""
         if expr.is_Integer:
             return int(expr)
         if expr.is_Symbol or str(expr) in self._dims:
             return self._dims.get(str(expr))
         kind = _EXPRESSIONS.get(type(expr).__name__)
-        parts = [self._computed(part) for part in expr.args]
+        parts = [self._evaluate_size(part) for part in expr.args]
         if kind is None or None in parts:
             return None
         first, *rest = [part for part in parts if part is not None]
@@ -204,7 +204,7 @@ class Tracing(Reading):
     def number_of(self, arg: Any) -> int:
         """An integer argument, or its code. Raises Refused if it is computed in a way that is not translated."""
         if hasattr(arg, "name"):
-            return _translated(arg, self.integers)
+            return _entry_of_node(arg, self.integers)
         if arg != int(arg):
             raise Refused(f"it takes {arg}, where a whole number is computed of sizes")
         return int(arg)
@@ -272,8 +272,8 @@ def _is_symbol(dim: Any) -> bool:
     return not isinstance(dim, int)
 
 
-def _translated(node: Any, known: Mapping[str, _T]) -> _T:
-    """What is `known` of the node. Raises Refused for one whose number was not translated."""
+def _entry_of_node(node: Any, known: Mapping[str, _T]) -> _T:
+    """The entry of a node in `known`. Raises Refused for a node whose number was not translated."""
     if node.name not in known:
         raise Refused(f"it takes {node.name}, a number that is computed in a way that is not translated")
     return known[node.name]
@@ -373,12 +373,12 @@ def read_number(node: Any, name: str, tracing: Tracing) -> bool:
         tracing.integers[node.name] = tracing.integer(_WHOLE[name], *map(tracing.number_of, operands))
     elif name in _FRACTIONS:
         x, y = (_fraction(arg, node.name, tracing) for arg in operands)
-        _keep(node, tracing.made(_FRACTIONS[name], node.name, X=x, Y=y), tracing)
+        _keep(node, tracing.op_result(_FRACTIONS[name], node.name, X=x, Y=y), tracing)
     elif name in _OF_ONE:
-        _keep(node, tracing.made(_OF_ONE[name], node.name, X=_fraction(operands[0], node.name, tracing)), tracing)
+        _keep(node, tracing.op_result(_OF_ONE[name], node.name, X=_fraction(operands[0], node.name, tracing)), tracing)
     elif name in _ROUNDED:
         x = _fraction(operands[0], node.name, tracing)
-        _round(node, tracing.made(_ROUNDED[name], node.name, X=x) if _ROUNDED[name] else x, tracing)
+        _round(node, tracing.op_result(_ROUNDED[name], node.name, X=x) if _ROUNDED[name] else x, tracing)
     else:
         return False
     return True
@@ -406,7 +406,7 @@ def _fraction(arg: Any, of: str, tracing: Tracing) -> str:
         return tracing.constant_of(float(arg), DType.FP64, of)
     if arg.name in tracing.fractions:
         return tracing.fractions[arg.name]
-    return tracing.as_type(tracing.measured(tracing.integers[arg.name]), DType.FP64)
+    return tracing.as_type(tracing.size_variable(tracing.integers[arg.name]), DType.FP64)
 
 
 def _keep(node: Any, made: str, tracing: Tracing) -> None:

@@ -21,7 +21,7 @@ from pstranspile.frontends.torch.capture import (
     Loss,
     batch_names,
     batches_of,
-    captured,
+    capture_step,
     tensors_of,
     torch_library,
 )
@@ -34,10 +34,10 @@ from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
     Note,
-    counted,
     did_you_mean,
     error,
-    listed,
+    name_list,
+    quantity,
     raise_errors,
 )
 from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
@@ -112,12 +112,12 @@ class Training:
 
     def __repr__(self) -> str:
         """The programs, the loss and the inputs, in one line."""
-        return f"<Training of {self._module!r}: loss {self.loss}, inputs {listed(self.inputs)}>"
+        return f"<Training of {self._module!r}: loss {self.loss}, inputs {name_list(self.inputs)}>"
 
     @property
     def module(self) -> Module:
         """The programs `@main` and `@startup`, with the values of now to start with, and the example batch."""
-        return replace(self._module, start=FrozenMap(self._held()), example=FrozenMap(self.example))
+        return replace(self._module, start=FrozenMap(self._copy_persistables()), example=FrozenMap(self.example))
 
     @property
     def source(self) -> str:
@@ -140,7 +140,7 @@ class Training:
         blocks = (main.main_block._replace(ops=tuple(ops)), *main.blocks[1:])
         self._module = self._module.with_programs({MAIN: main._replace(blocks=blocks)})
 
-    def _held(self) -> dict[str, Array]:
+    def _copy_persistables(self) -> dict[str, Array]:
         """Copies of all persistable variables, in their declared shapes."""
         names = [var.name for var in self._module.main.main_block.vars.values() if var.persistable]
         held = {name: self._scope.get(name) for name in names}
@@ -156,7 +156,9 @@ class Training:
         """An array for each parameter, buffer and variable of the optimizers, with torch's names of parameters and
         buffers.
         """
-        return {name: value.reshape(self.shapes.get(name, value.shape)) for name, value in self._held().items()}
+        return {
+            name: value.reshape(self.shapes.get(name, value.shape)) for name, value in self._copy_persistables().items()
+        }
 
     def load(self, state: Mapping[str, Array]) -> None:
         """Sets variables by name, such as what `state` gave or what a cluster has trained; others stay.
@@ -188,7 +190,7 @@ class Training:
             values = tensors_of(batch)
             named = dict(zip(self.inputs, values, strict=False))
             if len(values) != len(self.inputs):
-                raise DiagnosticError([self._other_batch(counted(len(values), "tensor"))])
+                raise DiagnosticError([self._other_batch(quantity(len(values), "tensor"))])
         missing = [name for name in self.inputs if name not in named]
         if missing:
             raise DiagnosticError([self._other_batch(f"no {missing[0]}")])
@@ -202,7 +204,7 @@ class Training:
         broken = [guard for guard in self.guards if not guard.holds(shapes)]
         if broken:
             sizes = ", ".join(f"{name} {list(fed[name].shape)}" for name in self.inputs)
-            message = f"the graph holds for batches with {broken[0].told(self.inputs)}; this one has {sizes}"
+            message = f"the graph holds for batches with {broken[0].text_with_names(self.inputs)}; this one has {sizes}"
             raise DiagnosticError([error("torch-batch", message)])
 
     def _other_batch(self, what: str) -> Diagnostic:
@@ -232,7 +234,7 @@ class Training:
         kept = [name for name in self.names if name in state]
         missing = next((name for name in kept if name not in tensors), None)
         if missing is not None:
-            there = f"{did_you_mean(missing, tensors)}; it has {listed(tensors)}" if tensors else ""
+            there = f"{did_you_mean(missing, tensors)}; it has {name_list(tensors)}" if tensors else ""
             raise ValueError(f"write_back: the model has no parameter or buffer {missing!r}{there}")
         for name in kept:
             if tuple(tensors[name].shape) != state[name].shape:
@@ -282,13 +284,13 @@ def trace(
     expect_word(step, "trace", "a kind of step", ("program", "torch"))
     _require_names(model, batch, loss)
     if step == "torch":
-        return _called(model, batch, loss, optimizer, clip, schedule, steps, accumulate, source)
+        return _torch_training(model, batch, loss, optimizer, clip, schedule, steps, accumulate, source)
     if source:
         raise ValueError('source is for step="torch": a program of ops needs no file of the model')
-    graph = captured(model, batch, loss, is_known, accumulate)
+    graph = capture_step(model, batch, loss, is_known, accumulate)
     names = {id(param): name for name, param in model.named_parameters()}
     groups = groups_of(optimizer, names, schedule, steps)
-    tracing = translated(graph, model)
+    tracing = translate_graph(graph, model)
     name = _loss_of(graph, tracing, model if loss is None else loss, given=loss is not None)
     _prune(tracing, {name, *graph.changed.values()})
     states = _append_updates(tracing, name, groups, clip)
@@ -355,7 +357,7 @@ def _require_names(model: Any, batch: Any, loss: Loss | None) -> None:
 # A step that is one op of torch.
 
 
-def _called(
+def _torch_training(
     model: Any,
     batch: Any,
     loss: Loss | None,
@@ -373,7 +375,7 @@ def _called(
     names = {id(param): name for name, param in model.named_parameters()}
     groups = groups_of(optimizer, names, schedule, steps)
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
-    arrays = {name: _held(tensor) for name, tensor in tensors.items()}
+    arrays = {name: _array_copy(tensor) for name, tensor in tensors.items()}
     inputs = dict(zip(called.inputs, tensors_of(batch), strict=True))
     tracing = Tracing(Captured((), {}, {}, {}, {name: name for name in inputs}, {}, "", ()), arrays)
     for name, tensor in inputs.items():
@@ -418,10 +420,10 @@ class _AnyRows:
 
     def __init__(self, tensor: Any):
         self.dtype = tensor.dtype
-        self.shape = (_Rows(), *tensor.shape[1:]) if tensor.dim() else ()
+        self.shape = (_RowCount(), *tensor.shape[1:]) if tensor.dim() else ()
 
 
-class _Rows:
+class _RowCount:
     """A number of rows that is known at run time only."""
 
     node = None
@@ -438,7 +440,7 @@ _OF_A_RUN = "it depends on a size that a run knows"
 """What is said where torch itself raises, because a size follows from the data."""
 
 
-def translated(graph: Captured, model: Any) -> Tracing:
+def translate_graph(graph: Captured, model: Any) -> Tracing:
     """The forward program of a graph.
 
     Raises DiagnosticError (`torch-op`) with a finding for every operator that is not translated.
@@ -447,7 +449,7 @@ def translated(graph: Captured, model: Any) -> Tracing:
         name: one for name, one in model.named_buffers() if one.is_complex() and name not in graph.changed.values()
     }
     tensors = [*model.named_parameters(), *((name, one) for name, one in model.named_buffers() if name not in fixed)]
-    arrays = {name: _held(tensor) for name, tensor in tensors}
+    arrays = {name: _array_copy(tensor) for name, tensor in tensors}
     tracing = Tracing(graph, arrays)
     owned = _Owned(model)
     findings = [*owned.hooks(), *_of_all_ranks(model)]
@@ -473,7 +475,7 @@ def translated(graph: Captured, model: Any) -> Tracing:
         raise DiagnosticError(findings)
     by_name = {node.name: node for node in graph.nodes}
     for made, buffer in graph.changed.items():
-        source = tracing.resolved(tracing.names[made])
+        source = tracing.resolve_alias(tracing.names[made])
         if source != buffer:
             tracing.come_from(by_name.get(made))
             tracing.op("assign", {"X": source}, {"Out": buffer})
@@ -492,7 +494,7 @@ def _loss_of(graph: Captured, tracing: Tracing, called: Any, *, given: bool) -> 
         raise DiagnosticError([error("torch-loss", str(reason), line_of(called), notes=notes)]) from None
 
 
-def _held(tensor: Any) -> Array:
+def _array_copy(tensor: Any) -> Array:
     """A copy of a tensor as an array. Raises DiagnosticError for types that programs lack, such as bfloat16."""
     kind = str(tensor.dtype).removeprefix("torch.")
     if kind in ("bfloat16", "complex64", "complex128") or kind.startswith("float8"):

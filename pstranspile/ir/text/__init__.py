@@ -9,13 +9,13 @@ from __future__ import annotations
 from pstranspile.ir.model import Module, collector_paused
 from pstranspile.ir.text.literals import Language
 from pstranspile.ir.text.printer import print_module, print_program
-from pstranspile.ir.text.reader import Reader
+from pstranspile.ir.text.reader import ModuleReader
 
 
 def parse(text: str, language: Language, file: str = "<text>") -> Module:
     """The module that `text` holds. Raises DiagnosticError with all findings."""
     with collector_paused():
-        return Reader(text, file, language).read()
+        return ModuleReader(text, file, language).read()
 
 
 def format_text(text: str, language: Language, file: str = "<text>") -> str:

@@ -66,10 +66,10 @@ def statements(distribution: Distribution, language: Language) -> tuple[Op, ...]
     }
     generic = language.generic_defaults
     head = Op(DISTRIBUTION, attrs=FrozenMap({**generic, **given}))
-    return (head, *(_placed(var, generic) for var in distribution.variables))
+    return (head, *(_placed_op(var, generic) for var in distribution.variables))
 
 
-def _placed(var: DistributedVar, generic: Mapping[str, AttrValue]) -> Op:
+def _placed_op(var: DistributedVar, generic: Mapping[str, AttrValue]) -> Op:
     given: dict[str, AttrValue] = {"endpoint": var.endpoint, "shape": _attribute(var.slice_shape)}
     if var.origin_shape != var.slice_shape:
         given["origin_shape"] = _attribute(var.origin_shape)
@@ -96,7 +96,7 @@ def _attribute(value: Any) -> AttrValue:
 
 def read_distribution(given: Sequence[OpParts], file: str, language: Language) -> tuple[Distribution, list[Diagnostic]]:
     """(distribution, findings) for the statements of a distribution, the first of which is `distribution`."""
-    reader = _Reader(file, language)
+    reader = _DistributionReader(file, language)
     fields: dict[str, Any] = {}
     variables: list[DistributedVar] = []
     for position, parts in enumerate(given):
@@ -111,7 +111,7 @@ def read_distribution(given: Sequence[OpParts], file: str, language: Language) -
     return Distribution(**fields, variables=tuple(variables)), reader.findings
 
 
-class _Reader:
+class _DistributionReader:
     """Reads the values of statements and collects errors in them."""
 
     def __init__(self, file: str, language: Language):

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.attributes import AttrKind, BlockRef, BlockRefs, Floats, kind_of, same_attr
-from pstranspile.ir.layout import BLANKS, all_wrapped, cut_comment, is_head, wrapped
+from pstranspile.ir.layout import BLANKS, all_wrapped, cut_comment, is_head, wrap_statement
 from pstranspile.ir.model import MAX_DEPTH, Attrs, Block, Module, Op, Program, Slots, TensorType, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import Statement, statements
@@ -100,7 +100,7 @@ def braces_text(op_type: str, attrs: Attrs, carries_role_vars: bool, language: L
     return f" {{{', '.join(inside)}}}" if inside else ""
 
 
-class _Names(dict[str, str]):
+class _WrittenNames(dict[str, str]):
     """A cache of names as the text writes them: plain, or quoted if necessary."""
 
     def __missing__(self, text: str) -> str:
@@ -116,13 +116,13 @@ def _in_order(slots: Slots, declared: Iterable[str]) -> list[str]:
     return known + sorted(slots.keys() - set(known))
 
 
-def _fixed(text: str) -> str:
+def _escape_word(text: str) -> str:
     """An op type or slot as text with doubled braces, for use in a format string."""
     return word(text).replace("{", "{{").replace("}", "}}")
 
 
-def _assigned(slot: str, fields: list[str]) -> str:
-    return f"{_fixed(slot)}={fields[0]}" if len(fields) == 1 else f"{_fixed(slot)}=[{', '.join(fields)}]"
+def _slot_text(slot: str, fields: list[str]) -> str:
+    return f"{_escape_word(slot)}={fields[0]}" if len(fields) == 1 else f"{_escape_word(slot)}=[{', '.join(fields)}]"
 
 
 def op_format(op: Op, schema: SchemaView | None) -> str:
@@ -133,16 +133,16 @@ def op_format(op: Op, schema: SchemaView | None) -> str:
     fields = iter([f"%{{{number}}}" for number in range(sum(map(len, (*op.inputs.values(), *op.outputs.values()))))])
     inputs = {slot: [next(fields) for _ in names] for slot, names in op.inputs.items()}
     outputs = {slot: [next(fields) for _ in names] for slot, names in op.outputs.items()}
-    line = _fixed(op.type)
+    line = _escape_word(op.type)
     if inputs:
         empty: Slots | dict[str, tuple[str, ...]] = schema.empty_inputs if schema is not None else {}
         order = _in_order(op.inputs, schema.inputs if schema else ())
-        shown = [_assigned(slot, inputs[slot]) for slot in order if inputs[slot] or slot not in empty]
-        absent = [f"-{_fixed(slot)}" for slot in sorted(empty) if slot not in inputs]
+        shown = [_slot_text(slot, inputs[slot]) for slot in order if inputs[slot] or slot not in empty]
+        absent = [f"-{_escape_word(slot)}" for slot in sorted(empty) if slot not in inputs]
         line += f"({', '.join(shown + absent)})"
     if outputs:
         order = _in_order(op.outputs, schema.outputs if schema else ())
-        line += f" -> {', '.join([_assigned(slot, outputs[slot]) for slot in order])}"
+        line += f" -> {', '.join([_slot_text(slot, outputs[slot]) for slot in order])}"
     first = sum(map(len, (*inputs.values(), *outputs.values())))
     line += f"{{{first}}}"
     if op.role is not OpRole.FORWARD or op.role_vars or op.is_target:
@@ -151,7 +151,7 @@ def op_format(op: Op, schema: SchemaView | None) -> str:
     return line
 
 
-def _texts(op: Op, braces: str, names: _Names) -> list[str]:
+def _texts(op: Op, braces: str, names: _WrittenNames) -> list[str]:
     """The texts that fill the fields of `op_format`: names of inputs and of outputs, the text in braces, role
     variables.
     """
@@ -162,7 +162,7 @@ def _texts(op: Op, braces: str, names: _Names) -> list[str]:
 def op_text(op: Op, language: Language) -> str:
     """The canonical line of an op, without indentation. Raises ValueError for numbers beyond their kind."""
     braces = braces_text(op.type, op.attrs, op.role_vars is not None, language)
-    return op_format(op, language.schema_of(op.type)).format(*_texts(op, braces, _Names()))
+    return op_format(op, language.schema_of(op.type)).format(*_texts(op, braces, _WrittenNames()))
 
 
 def _tensor(tensor: TensorType) -> str:
@@ -170,7 +170,7 @@ def _tensor(tensor: TensorType) -> str:
     return f"{tensor.dtype.text}[{', '.join(map(str, tensor.shape))}]{lod}"
 
 
-def _described(var: Var) -> str:
+def _type_text(var: Var) -> str:
     """The description of a variable after the colon of its declaration."""
     if (var.readers and var.kind is not VarKind.READER) or (var.elements and var.kind is not VarKind.TUPLE):
         raise ValueError(f"variable {var.name!r} is a {var.kind.name} but describes another kind")
@@ -212,7 +212,7 @@ def var_parts(var: Var) -> tuple[str, str]:
     storage = "param" if var.parameter is not None else "state" if var.persistable else "temp "
     feed = " feed" if var.need_check_feed else ""
     written = "" if var.written_defaults is None else f" written({', '.join(var.written_defaults)})"
-    return f"{storage} %", f" : {_described(var)}{feed}{written}{_properties(var)}"
+    return f"{storage} %", f" : {_type_text(var)}{feed}{written}{_properties(var)}"
 
 
 def block_refs(attrs: Attrs) -> tuple[int, ...]:
@@ -243,7 +243,7 @@ class Lines:
 
     def __init__(self, language: Language):
         self.language = language
-        self.names = _Names()
+        self.names = _WrittenNames()
         self.formats: dict[tuple[Any, ...], _Format] = {}
         self.described: dict[tuple[Any, ...], tuple[str, str]] = {}
         self.braces: dict[tuple[Any, ...], _Braces] = {}
@@ -512,7 +512,7 @@ def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
     assert sources.version is not None
     for position, (line, value) in enumerate(zip(printed.lines, printed.values, strict=True)):
         written = sources.version if position == 0 else sources.of(value)
-        text = wrapped(line)
+        text = wrap_statement(line)
         if written is not None:
             indent = line[: len(line) - len(line.lstrip(" "))]
             ends = isinstance(value, End)

@@ -34,9 +34,9 @@ from pstranspile.ir.text.statement import (
     BlockHead,
     Close,
     Context,
+    NotAStatement,
     OpParts,
     ProgramHead,
-    Refused,
     Statement,
     VersionLine,
     piece,
@@ -251,7 +251,7 @@ def _numbers(slots: Slots) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple([(slot, tuple(map(int, names))) for slot, names in slots.items()])
 
 
-def _filled(slots: tuple[tuple[str, tuple[int, ...]], ...], names: list[tuple[str, ...]]) -> Slots:
+def _substitute_names(slots: tuple[tuple[str, tuple[int, ...]], ...], names: list[tuple[str, ...]]) -> Slots:
     """Slots in which each number is replaced by the name with this number. `names` are tuples of one name."""
     if not slots:
         return EMPTY
@@ -284,7 +284,7 @@ class Scripts(dict[str, Location | None]):
         return made
 
 
-def _joined(lines: list[str], number: int) -> tuple[str, int]:
+def _join_continuation(lines: list[str], number: int) -> tuple[str, int]:
     """(a line joined with its continuation lines, the number of these); the line alone if its brackets don't match."""
     parts: list[str] = []
     for at in range(number - 1, len(lines)):
@@ -307,7 +307,7 @@ _KEPT_TEXT = 2000
 """The longest text between braces whose value is cached; longer ones hardly occur again."""
 
 
-class Reader:
+class ModuleReader:
     """The statements of a text as they are read, and the module built from them."""
 
     def __init__(self, text: str, file: str, language: Language):
@@ -333,7 +333,7 @@ class Reader:
             self.started = bool(self.context.findings)  # a missing version line has been reported
         at = 0
         while at < len(self.lines) and not self.is_full:
-            at = self.alike(at)
+            at = self.read_known_shapes(at)
             if at < len(self.lines):
                 at += self.statement(at)
         module = None if self.is_full and at < len(self.lines) else self.assembler.finish(self.source)
@@ -349,7 +349,7 @@ class Reader:
         """Whether there are so many findings that reading stops."""
         return len(self.context.findings) >= MAX_FINDINGS or self.assembler.too_deep
 
-    def alike(self, start: int) -> int:
+    def read_known_shapes(self, start: int) -> int:
         """Reads ops and declarations by their shapes from line index `start` on.
 
         Returns the index of the first line that is another statement or must be parsed by itself, or the number of
@@ -369,7 +369,7 @@ class Reader:
             line = lines[number - 1]
             text = script = None
             if line.endswith(","):
-                line, skip = _joined(lines, number)
+                line, skip = _join_continuation(lines, number)
             if "#" in line:
                 line = cut_comment(line)[0]
             if " @" in line:
@@ -400,7 +400,7 @@ class Reader:
                         return number - 1
                     role_vars = tuple([names[int(at)][0] for at in op.role_vars])
                 origin = new(Origin, (program, index, len(ops), new(Location, (file, number, column, script)), ""))
-                inputs, outputs = _filled(inputs, names), _filled(outputs, names)
+                inputs, outputs = _substitute_names(inputs, names), _substitute_names(outputs, names)
                 ops.append(new(Op, (op[0], inputs, outputs, attrs, op[4], role_vars, op[6], origin)))
                 continue
             before, after = value
@@ -434,7 +434,7 @@ class Reader:
         context = Context(self.file, self.language)
         try:
             read = Statement(line, context).read()
-        except Refused:
+        except NotAStatement:
             return None
         if context.findings:
             return None
@@ -460,7 +460,7 @@ class Reader:
                 after = pieces[2].replace("{}", f"{{{text}}}", 1)
                 read = Statement(f"{pieces[0]}%0{after}", context).read()
                 value = _around(read) if isinstance(read, Var) else None
-        except Refused:
+        except NotAStatement:
             return None
         if context.findings:
             return None
@@ -479,15 +479,15 @@ class Reader:
         context.names = self.context.names
         try:
             read = Statement(line, context).read()
-        except Refused:
+        except NotAStatement:
             count = statement_length(self.lines, at)
             if count == 1:
-                return self.refused(at)
+                return self.report_refused(at)
             context.findings.clear()
             try:
                 read = Statement("\n".join(self.lines[at : at + count]), context).read()
-            except Refused:
-                return self.refused(at)
+            except NotAStatement:
+                return self.report_refused(at)
         self.context.findings += context.findings
         if isinstance(read, VersionLine):
             self._version(read, context)
@@ -496,7 +496,7 @@ class Reader:
             self.assembler.take(read)
         return count
 
-    def refused(self, at: int) -> int:
+    def report_refused(self, at: int) -> int:
         """Reports a statement that the grammar refuses, with Lark's explanation. Returns the number of its lines."""
         from pstranspile.ir.text.diagnose import is_comment_elsewhere, refused_statement
 

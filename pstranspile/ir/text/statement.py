@@ -79,7 +79,7 @@ def piece(token: Token) -> str:
     return token[token.lastindex or 0]
 
 
-class Refused(Exception):
+class NotAStatement(Exception):
     """Raised if a text is not a statement of the grammar. `pstranspile.ir.text.diagnose` explains why, with Lark."""
 
 
@@ -288,7 +288,7 @@ class Statement:
         """Makes the piece at a position the next one. Raises Refused if there is none."""
         token = scan(self.text, position)
         if token is None:
-            raise Refused
+            raise NotAStatement
         self.token = token
         self.kind = token.lastgroup
 
@@ -302,7 +302,7 @@ class Statement:
         """Takes a piece of this kind. Raises Refused if the next one is of another."""
         token = self.token
         if self.kind != kind:
-            raise Refused
+            raise NotAStatement
         self.look(token.end())
         return token
 
@@ -313,7 +313,7 @@ class Statement:
         self.look(self.token.end())
         return True
 
-    def listed(self, close: str, item: Callable[[], Any]) -> list[Any]:
+    def read_list(self, close: str, item: Callable[[], Any]) -> list[Any]:
         """Reads items up to the bracket `close`; the opening bracket is read already. Items are separated by commas,
         and a comma may follow the last one.
         """
@@ -349,7 +349,7 @@ class Statement:
     def end(self) -> None:
         """Raises Refused if anything follows."""
         if self.kind != "END":
-            raise Refused
+            raise NotAStatement
 
     # Words, names and numbers.
 
@@ -396,7 +396,7 @@ class Statement:
         name = self.need("WORD")
         self.need("EQUAL")
         if self.kind not in ("INT", "WORD", "LABEL"):
-            raise Refused
+            raise NotAStatement
         value = self.next()
         if self.keyword(name, known, what):
             if piece(name) in settings:
@@ -415,7 +415,7 @@ class Statement:
     def _open(self) -> None:
         """Takes the `{` at the end of a head."""
         if piece(self.token) != "{":
-            raise Refused
+            raise NotAStatement
         self.next()
 
     def program_head(self, first: Token) -> ProgramHead:
@@ -463,7 +463,7 @@ class Statement:
         inputs = outputs = EMPTY
         if self.accept("LPAR"):
             base = schema.empty_inputs if schema is not None else EMPTY
-            inputs = self._merged(base, self.listed("RPAR", self._slot), op_type, schema)
+            inputs = self._merge_slots(base, self.read_list("RPAR", self._slot), op_type, schema)
         if self.accept("ARROW"):
             slots = [self._slot()]
             while self.accept("COMMA"):
@@ -471,7 +471,7 @@ class Statement:
             for name, names in slots:
                 if names is None:
                     context.report("syntax", "an output that is not written is not present; leave it out", name)
-            outputs = self._merged(EMPTY, slots, op_type, None)
+            outputs = self._merge_slots(EMPTY, slots, op_type, None)
         attrs, default_vars = self.attributes(op_type) if self.kind == "LBRACE" else (None, ())
         if attrs is None:
             attrs = context.language.defaults(schema)
@@ -501,9 +501,9 @@ class Statement:
         self.need("EQUAL")
         if not self.accept("LSQB"):
             return name, self.variable()
-        return name, tuple([variable for (variable,) in self.listed("RSQB", self.variable)])
+        return name, tuple([variable for (variable,) in self.read_list("RSQB", self.variable)])
 
-    def _merged(
+    def _merge_slots(
         self,
         base: Slots,
         slots: list[tuple[Token, tuple[str, ...] | None]],
@@ -538,7 +538,7 @@ class Statement:
             while self.accept("VBAR"):
                 words.append(self.need("WORD"))
             role = self._role_words(words)
-        names: list[tuple[str, ...]] = self.listed("RPAR", self.variable) if self.accept("LPAR") else []
+        names: list[tuple[str, ...]] = self.read_list("RPAR", self.variable) if self.accept("LPAR") else []
         target = self.kind == "WORD" and self.keyword(self.next(), ["target"], "mark of an op")
         return role, tuple([variable for (variable,) in names]), target
 
@@ -566,7 +566,7 @@ class Statement:
     def _braces(self) -> list[Written]:
         """Reads the attributes in braces, as written."""
         self.need("LBRACE")
-        return self.listed("RBRACE", self._attribute)
+        return self.read_list("RBRACE", self._attribute)
 
     def _attribute(self) -> Written:
         """Reads an attribute: `name=literal`, `name:kind=literal` or `-name`."""
@@ -575,7 +575,7 @@ class Statement:
         name = self.name()
         kind = self.need("WORD") if self.accept("COLON") else None
         if self.kind != "EQUAL":
-            raise Refused
+            raise NotAStatement
         self.look(self.token.end(), _LITERAL)
         value = self.token
         if value.lastgroup == "LSQB":
@@ -780,14 +780,14 @@ class Statement:
                 elif self.token.lastgroup == "LSQB":
                     dims = self._list()
                     if dims.kinds.keys() - {AttrKind.INT}:
-                        raise Refused
+                        raise NotAStatement
                     specs.append(Spec(first, "element", tuple(dims.elements)))
                 elif self.accept("EQUAL"):
                     specs.append(Spec(first, "setting", (self.need("INT"),)))
                 else:
                     specs.append(Spec(first, "word"))
         if outer or not specs:
-            raise Refused
+            raise NotAStatement
         return specs
 
     def _parameter(self, braces: list[Written]) -> tuple[ParameterInfo, bool]:
@@ -882,7 +882,7 @@ class _Description:
         if self.kind is VarKind.TUPLE:
             self.elements = self._elements(spec)
         else:
-            read = [self._described(specs) for specs in spec.parts]
+            read = [self._reader_tensor(specs) for specs in spec.parts]
             self.readers = tuple(tensor for tensor in read if tensor is not None)
 
     def _tensor(self, spec: Spec) -> tuple[DType, tuple[int, ...]] | None:
@@ -891,7 +891,7 @@ class _Description:
             return None
         return DTYPES[piece(spec.first)], tuple([self.statement.number(dim, 64) for dim in spec.numbers])
 
-    def _described(self, specs: list[Spec]) -> TensorType | None:
+    def _reader_tensor(self, specs: list[Spec]) -> TensorType | None:
         """A tensor inside `reader(...)`: an element type with dims, and its LoD level."""
         tensor: tuple[DType, tuple[int, ...]] | None = None
         lod = 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, reals_attr, text
-from pstranspile.ops.schema import FLOATS, declare, floats, ints, within
-from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, shape_rule
+from pstranspile.ops.schema import FLOATS, bounded, declare, floats, ints
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, one_or_none, shape_rule
 
 declare(
     "iou_similarity",
@@ -66,7 +66,7 @@ def _iou_similarity(_op: Op, types: Types) -> Types:
 def _box_coder(op: Op, types: Types) -> Types:
     prior, target, kind = one(types, "PriorBox"), one(types, "TargetBox"), text(op, "code_type")
     require_boxes(prior, "PriorBox")
-    variances = given(types, "PriorBoxVar")
+    variances = one_or_none(types, "PriorBoxVar")
     if variances is not None and not fits(variances.shape, prior.shape):
         disagree("PriorBoxVar", variances, "PriorBox", prior)
     if len(reals_attr(op, "variance")) not in (0, 4):
@@ -132,11 +132,11 @@ declare(
         "min_sizes": FLOATS,
         "max_sizes": floats(),
         "aspect_ratios": FLOATS,
-        "variances": within(FLOATS, above=0),
+        "variances": bounded(FLOATS, above=0),
         "flip": True,
         "clip": True,
-        "step_w": within(0.0, 0),
-        "step_h": within(0.0, 0),
+        "step_w": bounded(0.0, 0),
+        "step_h": bounded(0.0, 0),
         "offset": 0.5,
         "min_max_aspect_ratios_order": False,
         "use_mkldnn": False,
@@ -149,15 +149,15 @@ declare(
     "density_prior_box",
     "Input Image -> Boxes Variances",
     {
-        "variances": within(FLOATS, above=0),
+        "variances": bounded(FLOATS, above=0),
         "clip": True,
         "flatten_to_2d": False,
-        "step_w": within(0.0, 0),
-        "step_h": within(0.0, 0),
+        "step_w": bounded(0.0, 0),
+        "step_h": bounded(0.0, 0),
         "offset": 0.5,
-        "fixed_sizes": within(floats(), above=0),
+        "fixed_sizes": bounded(floats(), above=0),
         "fixed_ratios": floats(),
-        "densities": within(ints(), most=1024),
+        "densities": bounded(ints(), most=1024),
     },
     rows="own",
     doc="as prior_box, with several boxes of each size around each place",
@@ -166,9 +166,9 @@ declare(
     "anchor_generator",
     "Input -> Anchors Variances",
     {
-        "anchor_sizes": within(FLOATS, above=0),
+        "anchor_sizes": bounded(FLOATS, above=0),
         "aspect_ratios": FLOATS,
-        "variances": within(FLOATS, above=0),
+        "variances": bounded(FLOATS, above=0),
         "stride": floats(16.0, 16.0),
         "offset": 0.5,
     },

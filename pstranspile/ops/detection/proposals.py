@@ -10,14 +10,14 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, reals_attr, text
 from pstranspile.ops.detection.boxes import require_boxes, require_image_info
-from pstranspile.ops.schema import FLOAT, FLOATS, INT, declare, within
+from pstranspile.ops.schema import FLOAT, FLOATS, INT, bounded, declare
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, require_alike, several, shape_rule
 
 declare(
     "rpn_target_assign",
     "Anchor GtBoxes IsCrowd ImInfo -> LocationIndex ScoreIndex TargetBBox TargetLabel BBoxInsideWeight",
     {
-        "rpn_batch_size_per_im": within(256, 1),
+        "rpn_batch_size_per_im": bounded(256, 1),
         "rpn_straddle_thresh": FLOAT,
         "rpn_positive_overlap": 0.7,
         "rpn_negative_overlap": 0.3,
@@ -47,7 +47,7 @@ declare(
     "generate_proposal_labels",
     "RpnRois GtClasses IsCrowd GtBoxes ImInfo -> Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
     {
-        "batch_size_per_im": within(INT, 0),
+        "batch_size_per_im": bounded(INT, 0),
         "fg_fraction": FLOAT,
         "fg_thresh": FLOAT,
         "bg_thresh_hi": FLOAT,
@@ -66,10 +66,10 @@ declare(
     "distribute_fpn_proposals",
     "FpnRois -> MultiFpnRois* RestoreIndex",
     {
-        "min_level": within(INT, 1, below="max_level"),
+        "min_level": bounded(INT, 1, below="max_level"),
         "max_level": INT,
         "refer_level": INT,
-        "refer_scale": within(INT, 1),
+        "refer_scale": bounded(INT, 1),
     },
     rows="own",
     doc="MultiFpnRois = the boxes of each level, larger ones higher up; RestoreIndex = where each box of FpnRois went",
@@ -77,7 +77,7 @@ declare(
 declare(
     "collect_fpn_proposals",
     "MultiLevelRois* MultiLevelScores* -> FpnRois",
-    {"post_nms_topN": within(INT, 0)},
+    {"post_nms_topN": bounded(INT, 0)},
     rows="own",
     doc="FpnRois = the likeliest boxes of all levels, image by image",
 )

@@ -10,10 +10,10 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr, real
 from pstranspile.ops.detection.boxes import require_boxes, require_image_info
-from pstranspile.ops.schema import BOOL, FLOAT, INT, INTS, declare, declare_gradient, within
+from pstranspile.ops.schema import BOOL, FLOAT, INT, INTS, bounded, declare, declare_gradient
 from pstranspile.ops.shapes import ShapeError, Types, describe, fits, gradient_types, one, shape_rule
 
-POOLED = {"spatial_scale": within(1.0, above=0), "pooled_height": within(1, 1), "pooled_width": within(1, 1)}
+POOLED = {"spatial_scale": bounded(1.0, above=0), "pooled_height": bounded(1, 1), "pooled_width": bounded(1, 1)}
 """The attributes of all region poolings."""
 
 declare(
@@ -57,7 +57,7 @@ def regions_of(op: Op, types: Types, slot: str = "X") -> tuple[TensorType, int, 
 
 
 @shape_rule("roi_pool", "roi_align")
-def _pooled(op: Op, types: Types) -> Types:
+def _roi_pool(op: Op, types: Types) -> Types:
     x, count, size = regions_of(op, types)
     # Fluid's layer declares Argmax as i32; the op gives i64
     return {"Out": (TensorType(x.dtype, (count, x.shape[1], *size)),), "Argmax": (None,)}
@@ -82,14 +82,14 @@ declare(
     "Input ROIs Trans -> TopCount Output",
     {
         "no_trans": BOOL,
-        "spatial_scale": within(FLOAT, above=0),
+        "spatial_scale": bounded(FLOAT, above=0),
         "output_dim": INT,
         "group_size": INTS,
-        "pooled_height": within(INT, 1),
-        "pooled_width": within(INT, 1),
+        "pooled_height": bounded(INT, 1),
+        "pooled_width": bounded(INT, 1),
         "part_size": INTS,
         "sample_per_part": INT,
-        "trans_std": within(FLOAT, 0),
+        "trans_std": bounded(FLOAT, 0),
     },
     rows="own",
     doc="Output = the mean of samples in each part of a region, moved by Trans (arXiv 1703.06211); TopCount = how many",
@@ -143,7 +143,7 @@ shape_rule("prroi_pool_grad")(gradient_types)
 declare(
     "roi_perspective_transform",
     "X ROIs -> Out Mask TransformMatrix Out2InIdx~ Out2InWeights~",
-    {"spatial_scale": within(1.0, above=0), "transformed_height": within(1, 1), "transformed_width": within(1, 1)},
+    {"spatial_scale": bounded(1.0, above=0), "transformed_height": bounded(1, 1), "transformed_width": bounded(1, 1)},
     rows="own",
     doc="Out = quadrilaterals of X seen as rectangles; Mask = 1 inside; TransformMatrix = how places are moved",
 )

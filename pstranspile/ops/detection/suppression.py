@@ -13,9 +13,9 @@ from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.detection.boxes import require_image_info
 from pstranspile.ops.detection.proposals import one_of
 from pstranspile.ops.facts import Below
-from pstranspile.ops.gradient import Wanted, from_declaration, gradient
+from pstranspile.ops.gradient import WantedGradients, from_declaration, gradient
 from pstranspile.ops.schema import FLOAT, INT, declare, declare_gradient, ints
-from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, several, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, one_or_none, several, shape_rule
 
 _NMS = {
     "background_label": 0,
@@ -169,7 +169,7 @@ declare(
 
 
 @gradient("yolov3_loss")
-def _loss_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _loss_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     """The gradient of X; Fluid names the other slots and leaves them empty."""
     made = from_declaration("yolov3_loss_grad")(op, wanted)[0]
     empty = dict.fromkeys(("GTBox@GRAD", "GTLabel@GRAD", "GTScore@GRAD"), ())
@@ -209,7 +209,7 @@ def mask_of(op: Op) -> tuple[int, ...]:
 def _yolov3_loss(op: Op, types: Types) -> Types:
     mask = mask_of(op)
     x = _grid(op, types, len(mask))
-    boxes, labels, scores = one(types, "GTBox"), one(types, "GTLabel"), given(types, "GTScore")
+    boxes, labels, scores = one(types, "GTBox"), one(types, "GTLabel"), one_or_none(types, "GTScore")
     if len(boxes.shape) != 3 or boxes.shape[2] not in (4, -1):
         raise ShapeError(f"GTBox is {describe(boxes)}, it must have the dims [images, boxes, 4]", "GTBox")
     for slot, tensor in (("GTLabel", labels), ("GTScore", scores)):

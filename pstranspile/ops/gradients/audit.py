@@ -18,7 +18,7 @@ from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import Op, Program, Slots
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
-from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated, gradient_name
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name, variable_of_gradient
 from pstranspile.ops.gradients.needs import KEPT, Needs, Terms
 from pstranspile.ops.gradients.versions import (
     OLD,
@@ -33,7 +33,7 @@ from pstranspile.ops.gradients.versions import (
     is_backward,
     is_forward,
     keeps_value,
-    placed,
+    match_gradients,
     signature,
 )
 
@@ -42,16 +42,16 @@ from pstranspile.ops.gradients.versions import (
 Uses = frozenset[Use]
 
 
-class Frame:
+class GradientFrame:
     """The gradients of one execution of a block, as sets of terms."""
 
-    def __init__(self, parent: Frame | None, declared: AbstractSet[str]):
+    def __init__(self, parent: GradientFrame | None, declared: AbstractSet[str]):
         self.parent = parent
         self.declared = declared
         self.local: dict[str, Uses] = {}
-        self.forward: Frame | None = parent
+        self.forward: GradientFrame | None = parent
 
-    def steps(self) -> Frame:
+    def steps(self) -> GradientFrame:
         """The frame that encloses the frames of the steps of this block's ops. Gradient blocks use the frame of the
         forward pass.
         """
@@ -59,7 +59,7 @@ class Frame:
 
     def find(self, name: str) -> Uses | None:
         """The terms of a gradient in this frame or an enclosing one, None if it does not exist yet."""
-        frame: Frame | None = self
+        frame: GradientFrame | None = self
         while frame is not None:
             if name in frame.local:
                 return frame.local[name]
@@ -68,7 +68,7 @@ class Frame:
 
     def write(self, name: str, terms: Uses) -> None:
         """Sets a gradient in the frame that has or declares it, by default in this one."""
-        frame: Frame | None = self
+        frame: GradientFrame | None = self
         while frame is not None:
             if name in frame.local or name in frame.declared:
                 frame.local[name] = terms
@@ -105,22 +105,22 @@ class Values:
         """Undoes the last update of a variable, as its gradient op does."""
         self._back[name] = self._back.get(name, 0) + 1
 
-    def seen(self, name: str) -> int | None:
+    def version_of(self, name: str) -> int | None:
         """The version that a name refers to; None if the value is no version of this block."""
         base, copy, writes = name.partition(OLD)
         if copy:
             if base in self.forward.last or base in self.forward.block.vars or self.around is None:
                 return self.forward.version(base, int(writes))
-            return 0 if self.around.seen(name) == self._before.get(base, 0) else None
+            return 0 if self.around.version_of(name) == self._before.get(base, 0) else None
         last = self.forward.last.get(name, 0) - self._back.get(name, 0)
         if self.around is None or name in self.forward.block.vars:
             return last
         if name not in self.forward.last:
-            around = self.around.seen(name)
+            around = self.around.version_of(name)
             return 0 if around is not None and around == self._before.get(name, around) else None
         if self._kept is not None and name in self._kept and name not in self._updated:
             return 0
-        return last if self.around.seen(name) == self._after.get(name) else None
+        return last if self.around.version_of(name) == self._after.get(name) else None
 
 
 # Gradients through ops with sub-blocks, mirroring the kernels in `kernels.programs`.
@@ -133,7 +133,7 @@ class Pass(NamedTuple):
 
     forward: Forward
     terms: Terms
-    frame: Frame
+    frame: GradientFrame
     values: Values
     by_signature: dict[tuple[object, ...], list[Expected]]
     made: frozenset[str]
@@ -158,11 +158,11 @@ class Follower(Protocol):
         """Sets a gradient to a term."""
         ...
 
-    def ends(self, here: Pass, index: int) -> frozenset[str]:
+    def variables_reaching_loss(self, here: Pass, index: int) -> frozenset[str]:
         """The variables of a sub-block whose last values lead to the loss."""
         ...
 
-    def within(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
+    def follow_block(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
         """Follows the gradient block of an op; `given` are its initial gradients."""
         ...
 
@@ -175,20 +175,20 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
     """Follows a `while_grad`: gradients of loop variables replace the given ones, the others are added up."""
     outside = op.inputs.get("Out@GRAD", ())
     inside = strings_attr(op, "original_output_grad") or outside
-    ends = audit.ends(here, index)
+    ends = audit.variables_reaching_loss(here, index)
     given: dict[str, frozenset[Use]] = {}
     for outer, inner in zip(outside, inside, strict=False):
-        audit.complete(here, op, index, outer, of=differentiated(inner))
-        given[inner] = _end(differentiated(inner), ends)
-    within = audit.within(here, op, index, given)
+        audit.complete(here, op, index, outer, of=variable_of_gradient(inner))
+        given[inner] = _end(variable_of_gradient(inner), ends)
+    within = audit.follow_block(here, op, index, given)
     if audit.findings:
         return
     forward, frame = within.forward, within.frame
-    ended = _ended(forward, within.made, inside)
+    ended = _overwritten_gradients(forward, within.made, inside)
     for outer, inner in zip(outside, inside, strict=False):
         if inner in ended:
             frame.local[inner] = _NONE
-            name = differentiated(inner)
+            name = variable_of_gradient(inner)
             audit.give(here, outer, Use(index, 0, name, 0), name)
             audit.whole(within, op, name, _NONE)
     for name, gradient in zip(op.inputs.get("X", ()), op.outputs.get("X@GRAD", ()), strict=False):
@@ -203,17 +203,17 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
 
 def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
     """Follows a `conditional_block_grad`: its block runs once, or the gradients pass around it unchanged."""
-    outside, ends = op.inputs.get("Out@GRAD", ()), audit.ends(here, index)
+    outside, ends = op.inputs.get("Out@GRAD", ()), audit.variables_reaching_loss(here, index)
     given: dict[str, frozenset[Use]] = {}
     for name in outside:
         audit.complete(here, op, index, name)
         if here.frame.find(name) is not None:
-            given[name] = _end(differentiated(name), ends)
-    within = audit.within(here, op, index, given)
+            given[name] = _end(variable_of_gradient(name), ends)
+    within = audit.follow_block(here, op, index, given)
     if audit.findings:
         return
     forward, frame = within.forward, within.frame
-    ended = _ended(forward, within.made, outside)
+    ended = _overwritten_gradients(forward, within.made, outside)
     outputs = op.inputs.get("Out", ())
     handed_back: list[tuple[str, str]] = []
     for name, gradient in zip(op.inputs.get("Input", ()), op.outputs.get("Input@GRAD", ()), strict=False):
@@ -225,7 +225,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
             audit.report(here, op, name, "does not know that its block may give %s another value")
         handed_back.append((gradient, name))
     for gradient in ended:
-        name = differentiated(gradient)
+        name = variable_of_gradient(gradient)
         audit.whole(within, op, name, _NONE)
         audit.give(here, gradient, Use(index, 0, name, 0), name)
     for gradient, name in handed_back:
@@ -239,9 +239,9 @@ def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
     for name, gradient in zip(outputs, op.inputs.get("outputs@GRAD", ()), strict=False):
         audit.complete(here, op, index, gradient, of=name)
     names = dict.fromkeys((*outputs, *states))
-    ends = audit.ends(here, index)
+    ends = audit.variables_reaching_loss(here, index)
     given = {gradient_name(name): _end(name, ends) for name in names}
-    within = audit.within(here, op, index, given)
+    within = audit.follow_block(here, op, index, given)
     if audit.findings:
         return
     for name in within.forward.last:
@@ -264,9 +264,9 @@ def _end(name: str, ends: frozenset[str]) -> frozenset[Use]:
     return frozenset((end_of(name),)) if name in ends else _NONE
 
 
-def _ended(forward: Forward, made: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
-    """The gradients that a step does not pass on, because it writes their variables without reading them (`_ended` in
-    `pstranspile.runtime.kernels.programs.control`).
+def _overwritten_gradients(forward: Forward, made: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
+    """The gradients that a step does not pass on, because it writes their variables without reading them
+    (`_overwritten_gradients` in `pstranspile.runtime.kernels.programs.control`).
     """
     given = {name for op in forward.ops if not inner_in(op) for name in op.output_names if name not in op.input_names}
     return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
@@ -287,7 +287,7 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
     for seed, end in pairwise((*seeds, len(ops))):
         kept = (op for at, op in enumerate(ops) if seed <= at < end or not is_backward(op))
         whole = program if len(seeds) == 1 else program.with_main_block(program.main_block._replace(ops=tuple(kept)))
-        findings = _wrong_in_pass(whole, differentiated(next(iter(ops[seed].output_names), "")), stopped)
+        findings = _wrong_in_pass(whole, variable_of_gradient(next(iter(ops[seed].output_names), "")), stopped)
         if findings:
             return findings
     return []
@@ -298,7 +298,7 @@ def _wrong_in_pass(program: Program, loss: str, stopped: Callable[[str], bool] |
     program = _without_rest(program)
     if not _overwrites(program):
         return []
-    made = _made(program)
+    made = _variables_with_gradient(program)
     needs = Needs(program, loss, stopped or (lambda name: name not in made))
     audit = Audit(needs)
     audit.follow()
@@ -325,14 +325,14 @@ def _without_rest(program: Program) -> Program:
     return program._replace(blocks=tuple(blocks))
 
 
-def _made(program: Program) -> set[str]:
+def _variables_with_gradient(program: Program) -> set[str]:
     """The variables that get a gradient. A gradient block counts only for the variables of its forward block."""
     result: set[str] = set()
     for block in program.blocks:
         own = program.blocks[block.forward_block].vars if block.forward_block >= 0 else None
         for op in block.ops:
             if is_backward(op):
-                of = {differentiated(name) for name in op.output_names if SUFFIX in name}
+                of = {variable_of_gradient(name) for name in op.output_names if SUFFIX in name}
                 result |= of if own is None else of.intersection(own)
     return result
 
@@ -369,7 +369,7 @@ def _of_gradients(program: Program) -> set[str]:
         op for block in program.blocks for op in block.ops if is_backward(op) and not (op.role or 0) & OpRole.OPTIMIZE
     ]
     result = {name for op in ops for name in op.input_names}
-    return result | {differentiated(name) for op in ops for name in op.output_names}
+    return result | {variable_of_gradient(name) for op in ops for name in op.output_names}
 
 
 class Audit:
@@ -383,13 +383,13 @@ class Audit:
     def follow(self) -> None:
         """Follows the gradient ops of block 0, then checks the gradients of variables that no op writes."""
         forward = self.needs.forward(0)
-        frame = Frame(None, frozenset(self.program.main_block.vars))
+        frame = GradientFrame(None, frozenset(self.program.main_block.vars))
         ops = [op for op in self.program.main_block.ops if is_backward(op) and not (op.role or 0) & _SKIPPED]
         here = self._pass(forward, self.needs.terms, frame, Values(forward, None, {}), ops)
         self._ops(here, ops)
         if self.findings:
             return
-        renamed = {differentiated(name): held for name, held in frame.local.items() if SUFFIX in name}
+        renamed = {variable_of_gradient(name): held for name, held in frame.local.items() if SUFFIX in name}
         for (name, version), uses in sorted(self.needs.terms.items(), key=lambda item: item[0]):
             given = frame.find(gradient_name(name))
             var = self.program.main_block.vars.get(name)
@@ -399,9 +399,9 @@ class Audit:
             if version == 0 and name not in forward.last and has_gradient and given != frozenset(uses) and ops:
                 self._wrong(here, ops[-1], name, given, uses)
 
-    def _pass(self, forward: Forward, terms: Terms, frame: Frame, values: Values, ops: Sequence[Op]) -> Pass:
+    def _pass(self, forward: Forward, terms: Terms, frame: GradientFrame, values: Values, ops: Sequence[Op]) -> Pass:
         by_signature: dict[tuple[object, ...], list[Expected]] = {}
-        for alternatives in self.needs.expected(forward.number):
+        for alternatives in self.needs.expected_ops(forward.number):
             for expected in reversed(alternatives):
                 by_signature.setdefault(signature(expected.op), []).append(expected)
         for index, op in enumerate(forward.ops):
@@ -432,9 +432,9 @@ class Audit:
                 else:
                     self._plain(here, op, expected)
             else:
-                self._other(here, op)
+                self._follow_other(here, op)
 
-    def _other(self, here: Pass, op: Op) -> None:
+    def _follow_other(self, here: Pass, op: Op) -> None:
         """Follows an op that does not compute gradients of an op: a sum of terms, a copy, zeros, or a user's change to
         gradients.
         """
@@ -445,7 +445,9 @@ class Audit:
             terms = [
                 (given, frame.find(given))
                 for given in op.input_names
-                if differentiated(given) == differentiated(name) and SUFFIX in given and op.type != "fill_zeros_like"
+                if variable_of_gradient(given) == variable_of_gradient(name)
+                and SUFFIX in given
+                and op.type != "fill_zeros_like"
             ]
             total: frozenset[Use] = frozenset()
             for _, uses in terms:
@@ -469,9 +471,9 @@ class Audit:
                     self.complete(here, op, index, name)
                 elif here.forward.kind(name.partition(OLD)[0]) is VarKind.LOD_TENSOR:
                     self._check_version(here, op, slot, name, index)
-        for use, name in placed(expected, op):
+        for use, name in match_gradients(expected, op):
             if SUFFIX in name:
-                self.give(here, name, use, differentiated(name))
+                self.give(here, name, use, variable_of_gradient(name))
 
     def _check_version(self, here: Pass, op: Op, slot: str, name: str, index: int) -> None:
         """Checks that a gradient op reads the version that its forward op read or wrote."""
@@ -479,12 +481,12 @@ class Audit:
         made = slot in source.outputs if slot not in source.inputs else False
         versions = here.forward.after if made or base not in source.input_names else here.forward.before
         wanted = versions[index].get(base)
-        if wanted is not None and here.values.seen(name) != wanted:
+        if wanted is not None and here.values.version_of(name) != wanted:
             self.report(here, op, base, "finds another value of %s than its forward op had")
 
     def complete(self, here: Pass, op: Op, index: int, name: str, *, of: str = "") -> None:
         """Checks that a gradient that is read is the sum over the uses of its value."""
-        of = of or differentiated(name)
+        of = of or variable_of_gradient(name)
         if not here.forward.is_float(of):
             return
         version = here.forward.after[index].get(of)
@@ -510,17 +512,17 @@ class Audit:
         version = here.forward.before[use.op].get(of, 0)
         here.frame.write(gradient, frozenset({use}.intersection(here.terms.get((of, version), ()))))
 
-    def ends(self, here: Pass, index: int) -> frozenset[str]:
+    def variables_reaching_loss(self, here: Pass, index: int) -> frozenset[str]:
         """The variables of a sub-block whose last values lead to the loss."""
         return self.needs.inner(here.forward.ops[index], self.needs.active(here.forward, here.terms, index))[1]
 
-    def within(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
+    def follow_block(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
         """Follows the gradient block of an op for its forward op's sub-block; `given` are its initial gradients."""
         source = here.forward.ops[index]
         forward = self.needs.forward(inner_block(self.program, source))
         terms, _ = self.needs.inner(source, self.needs.active(here.forward, here.terms, index))
         block = self.program.blocks[inner_block(self.program, op)]
-        frame = Frame(here.frame.steps(), frozenset(block.vars))
+        frame = GradientFrame(here.frame.steps(), frozenset(block.vars))
         frame.local.update(given)
         kept = set(source.inputs.get("X", ())) if source.type == "while" else None
         values = Values(forward, here.values, dict(here.forward.before[index]), dict(here.forward.after[index]), kept)
@@ -553,7 +555,7 @@ def _scopes(slots: Slots) -> tuple[str, ...]:
 
 
 def _adds_up(op: Op) -> bool:
-    names = {differentiated(name) for name in op.names}
+    names = {variable_of_gradient(name) for name in op.names}
     return (op.type == "sum" or any(KEPT in n for n in op.output_names)) and len(names) == 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from pstranspile.ir.model import Block, FrozenMap, Op, Program
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
-from pstranspile.ops.gradient import SUFFIX, differentiated
+from pstranspile.ops.gradient import SUFFIX, variable_of_gradient
 from pstranspile.ops.gradients.versions import (
     Expected,
     Forward,
@@ -110,7 +110,7 @@ class Needs:
             self._forward[block] = Forward(self.program, block)
         return self._forward[block]
 
-    def expected(self, block: int) -> list[list[Expected]]:
+    def expected_ops(self, block: int) -> list[list[Expected]]:
         """The gradient ops of each forward op of a block."""
         if block not in self._expected:
             ops = self.forward(block).ops
@@ -155,8 +155,8 @@ class Needs:
         if keeps_value(op):
             return []
         result: list[tuple[Use, str]] = []
-        for expected in self.expected(forward.number)[index]:
-            if any(SUFFIX in name and differentiated(name) in active for name in expected.op.input_names):
+        for expected in self.expected_ops(forward.number)[index]:
+            if any(SUFFIX in name and variable_of_gradient(name) in active for name in expected.op.input_names):
                 result += expected.uses()
         return result
 
@@ -197,12 +197,12 @@ class Needs:
             if (block, frozenset(ends)) not in self._inner:
                 self._inner[block, frozenset(ends)] = self._of(forward, sorted(ends))
             terms = self._inner[block, frozenset(ends)]
-            more = {name for name in self._carried(op, forward, terms) if name not in ends}
+            more = {name for name in self._carried_variables(op, forward, terms) if name not in ends}
             if not more:
                 return terms, frozenset(ends)
             ends |= more
 
-    def _carried(self, op: Op, forward: Forward, terms: Terms) -> AbstractSet[str]:
+    def _carried_variables(self, op: Op, forward: Forward, terms: Terms) -> AbstractSet[str]:
         """The variables that a step passes to the next one and that lead to the loss."""
         entries = {name for (name, version), uses in terms.items() if not version and uses}
         if op.type == "while":

@@ -17,7 +17,14 @@ from pstranspile.ir.attributes import KINDS, BlockRef
 from pstranspile.ir.model import Block, FrozenMap, Op, Program
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of, with_defaults
-from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
+from pstranspile.ops.gradient import (
+    EMPTY_NAME,
+    SUFFIX,
+    WantedGradients,
+    gradient_name,
+    gradient_rule,
+    variable_of_gradient,
+)
 
 # Copies of values that gradient ops read but later ops overwrite.
 
@@ -358,7 +365,7 @@ class Expected(NamedTuple):
         for slot, names in self.op.outputs.items():
             for place, name in enumerate(names):
                 if SUFFIX in name:
-                    yield Use(self.number, self.part, slot, place), differentiated(name)
+                    yield Use(self.number, self.part, slot, place), variable_of_gradient(name)
 
 
 def expected_of(op: Op, index: int) -> list[Expected]:
@@ -366,7 +373,7 @@ def expected_of(op: Op, index: int) -> list[Expected]:
     rule = gradient_rule(op.type)
     if rule is None or inner_in(op) or _unsound(op := with_defaults(op)):
         return []
-    return [Expected(index, part, made) for part, made in enumerate(rule(op, Wanted()))]
+    return [Expected(index, part, made) for part, made in enumerate(rule(op, WantedGradients()))]
 
 
 def _unsound(op: Op) -> bool:
@@ -391,7 +398,7 @@ def plain(name: str) -> str:
     """A name without the suffixes of copies and of terms of gradients."""
     if OLD in name:
         return name.partition(OLD)[0]
-    return gradient_name(differentiated(name)) if SUFFIX in name else name
+    return gradient_name(variable_of_gradient(name)) if SUFFIX in name else name
 
 
 def signature(op: Op) -> tuple[object, ...]:
@@ -408,7 +415,7 @@ def fits(expected: Expected, op: Op) -> bool:
     return all((slot, plain(n)) in wanted for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
 
 
-def placed(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
+def match_gradients(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
     """The expected gradients that an op computes, under the names that it gives them."""
     for slot, names in op.outputs.items():
         wanted = expected.op.outputs.get(slot, ())

@@ -7,7 +7,7 @@ from math import isinf
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, real, text
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, dim_of, ints, later, long, within, words
+from pstranspile.ops.schema import INT, INTS, bounded, declare, declare_gradient, dim_of, ints, later, long, words
 from pstranspile.ops.shapes import (
     Dims,
     ShapeError,
@@ -36,7 +36,7 @@ declare_gradient("maxout", "X Out Out@GRAD -> X@GRAD", result_lod="none")
 shape_rule("prelu")(outputs_like(Out="X"))
 
 declare(
-    "pixel_shuffle", "X -> Out", {"upscale_factor": within(1, 1)}, doc="Out = X with channels moved into larger images"
+    "pixel_shuffle", "X -> Out", {"upscale_factor": bounded(1, 1)}, doc="Out = X with channels moved into larger images"
 )
 declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
 declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")
@@ -46,7 +46,7 @@ declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "temporal_shift",
     "X -> Out",
-    {"seg_num": INT, "shift_ratio": within(0.25, 0, 0.5)},
+    {"seg_num": INT, "shift_ratio": bounded(0.25, 0, 0.5)},
     doc="Out = X with part of its channels shifted in time",
 )
 declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
@@ -156,9 +156,9 @@ _RESIZE = {
     "align_corners": True,
     "align_mode": 1,
     "by_scale": later("bool"),
-    "ratio_d": within(later("float"), above=0, finite=True),
-    "ratio_h": within(later("float"), above=0, finite=True),
-    "ratio_w": within(later("float"), above=0, finite=True),
+    "ratio_d": bounded(later("float"), above=0, finite=True),
+    "ratio_h": bounded(later("float"), above=0, finite=True),
+    "ratio_w": bounded(later("float"), above=0, finite=True),
 }
 """The attributes of ops that resize images. `by_scale`: positions follow from the given scale, not from the quotient of
 the sizes. `ratio_d` and the others: the distance in X of neighbouring elements of the result, from which positions

@@ -6,7 +6,7 @@ import math
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
-from pstranspile.ops.schema import INTS, declare, declare_gradient, floats, ints, within, words
+from pstranspile.ops.schema import INTS, bounded, declare, declare_gradient, floats, ints, words
 from pstranspile.ops.shapes import (
     Dims,
     Padding,
@@ -15,9 +15,9 @@ from pstranspile.ops.shapes import (
     describe,
     disagree,
     fits,
-    given,
     gradient_types,
     one,
+    one_or_none,
     require_one_dtype,
     shape_rule,
 )
@@ -25,11 +25,11 @@ from pstranspile.ops.work import elements, work_rule
 
 _CONV = {
     "is_test": False,
-    "strides": within(ints(1, 1), 1, counts=(2,)),
-    "paddings": within(ints(0, 0), counts=(2, 4)),
+    "strides": bounded(ints(1, 1), 1, counts=(2,)),
+    "paddings": bounded(ints(0, 0), counts=(2, 4)),
     "padding_algorithm": words("EXPLICIT", "SAME", "VALID"),
-    "groups": within(1, 1),
-    "dilations": within(ints(1, 1), counts=(2,)),
+    "groups": bounded(1, 1),
+    "dilations": bounded(ints(1, 1), counts=(2,)),
     "use_cudnn": False,
     "fuse_relu_before_depthwise_conv": False,
     "use_mkldnn": False,
@@ -75,11 +75,11 @@ declare(
     "Input Filter ResidualData? -> Output",
     {
         "is_test": False,
-        "strides": within(ints(1, 1, 1), 1, counts=(3,)),
-        "paddings": within(ints(0, 0, 0), counts=(3, 6)),
+        "strides": bounded(ints(1, 1, 1), 1, counts=(3,)),
+        "paddings": bounded(ints(0, 0, 0), counts=(3, 6)),
         "padding_algorithm": words("EXPLICIT", "SAME", "VALID"),
-        "groups": within(1, 1),
-        "dilations": within(ints(1, 1, 1), counts=(3,)),
+        "groups": bounded(1, 1),
+        "dilations": bounded(ints(1, 1, 1), counts=(3,)),
         "use_cudnn": False,
         "use_mkldnn": False,
         "fuse_relu": False,
@@ -208,7 +208,7 @@ def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
 
 @shape_rule("conv_shift")
 def _conv_shift_types(_op: Op, types: Types) -> Types:
-    x, y = one(types, "X"), given(types, "Y")
+    x, y = one(types, "X"), one_or_none(types, "Y")
     for tensor, slot in ((x, "X"), (y, "Y")):
         if tensor is not None and len(tensor.shape) != 2:
             raise ShapeError(f"{slot} is {describe(tensor)}, it must have 2 dims", slot)
@@ -226,10 +226,10 @@ declare_gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 _CONV2D_TRANSPOSE = {
     "is_test": False,
     "output_size": ints(),
-    "groups": within(1, 1),
-    "dilations": within(ints(1, 1), counts=(2,)),
-    "strides": within(ints(1, 1), 1, counts=(2,)),
-    "paddings": within(ints(0, 0), counts=(2, 4)),
+    "groups": bounded(1, 1),
+    "dilations": bounded(ints(1, 1), counts=(2,)),
+    "strides": bounded(ints(1, 1), 1, counts=(2,)),
+    "paddings": bounded(ints(0, 0), counts=(2, 4)),
     "use_cudnn": False,
     "use_mkldnn": False,
     "fuse_relu": False,
@@ -266,10 +266,10 @@ declare(
     "Input Filter -> Output",
     {
         "output_size": ints(),
-        "dilations": within(ints(1, 1, 1), counts=(3,)),
-        "strides": within(ints(1, 1, 1), 1, counts=(3,)),
-        "paddings": within(ints(0, 0, 0), counts=(3, 6)),
-        "groups": within(1, 1),
+        "dilations": bounded(ints(1, 1, 1), counts=(3,)),
+        "strides": bounded(ints(1, 1, 1), 1, counts=(3,)),
+        "paddings": bounded(ints(0, 0, 0), counts=(3, 6)),
+        "groups": bounded(1, 1),
         "use_cudnn": False,
         "use_mkldnn": False,
         "data_format": words("NCHW", "NHWC", "NCDHW", "NDHWC", "AnyLayout"),
@@ -283,10 +283,10 @@ declare(
     "unfold",
     "X -> Y",
     {
-        "kernel_sizes": within(INTS, 1, counts=(2,)),
-        "strides": within(INTS, 1, counts=(2,)),
-        "paddings": within(INTS, 0, counts=(4,)),
-        "dilations": within(INTS, 1, counts=(2,)),
+        "kernel_sizes": bounded(INTS, 1, counts=(2,)),
+        "strides": bounded(INTS, 1, counts=(2,)),
+        "paddings": bounded(INTS, 0, counts=(4,)),
+        "dilations": bounded(INTS, 1, counts=(2,)),
     },
     doc="Y = the windows of X as columns",
 )
@@ -295,9 +295,9 @@ declare(
     "im2sequence",
     "X Y? -> Out",
     {
-        "kernels": within(INTS, 1, counts=(2,)),
-        "strides": within(ints(1, 1), 1, counts=(2,)),
-        "paddings": within(ints(0, 0, 0, 0), counts=(4,)),
+        "kernels": bounded(INTS, 1, counts=(2,)),
+        "strides": bounded(ints(1, 1), 1, counts=(2,)),
+        "paddings": bounded(ints(0, 0, 0, 0), counts=(4,)),
         "out_stride": ints(1, 1),
     },
     doc="Out = the windows of X as sequences",
@@ -384,12 +384,12 @@ def counts_of(dims: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: 
 # Deformable convolution: every sample has an offset of its own (arXiv 1703.06211, with a mask 1811.11168).
 
 _DEFORMABLE = {
-    "strides": within(ints(1, 1), 1, counts=(2,)),
-    "paddings": within(ints(0, 0), counts=(2, 4)),
-    "dilations": within(ints(1, 1), counts=(2,)),
-    "groups": within(1, 1),
-    "deformable_groups": within(1, 1),
-    "im2col_step": within(64, 1),
+    "strides": bounded(ints(1, 1), 1, counts=(2,)),
+    "paddings": bounded(ints(0, 0), counts=(2, 4)),
+    "dilations": bounded(ints(1, 1), counts=(2,)),
+    "groups": bounded(1, 1),
+    "deformable_groups": bounded(1, 1),
+    "im2col_step": bounded(64, 1),
 }
 
 declare(
@@ -440,7 +440,7 @@ def _deformable_conv(op: Op, types: Types) -> Types:
     dims = moved_dims(op, x.shape[2:], filters.shape[2:])
     window = filters.shape[2] * filters.shape[3] if min(filters.shape[2:]) >= 0 else -1
     for slot, channels in (("Offset", 2), ("Mask", 1)):
-        tensor = given(types, slot)
+        tensor = one_or_none(types, slot)
         if tensor is not None and not fits(tensor.shape[1:], (channels * parts * window if window >= 0 else -1, *dims)):
             disagree(slot, tensor, "Filter", filters)
     return {"Output": (TensorType(x.dtype, (x.shape[0], filters.shape[0], *dims)),)}

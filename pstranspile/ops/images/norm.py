@@ -6,16 +6,16 @@ from math import prod
 
 from pstranspile.ir.model import FrozenMap, Op, TensorType
 from pstranspile.ops.attributes import int_attr, text
-from pstranspile.ops.gradient import Wanted, from_declaration, gradient
-from pstranspile.ops.schema import INT, declare, declare_gradient, dim_of, later, within, words
+from pstranspile.ops.gradient import WantedGradients, from_declaration, gradient
+from pstranspile.ops.schema import INT, bounded, declare, declare_gradient, dim_of, later, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
     describe,
     disagree,
     fits,
-    given,
     one,
+    one_or_none,
     outputs_like,
     shape_rule,
     size,
@@ -25,7 +25,7 @@ _BATCH = "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut Sa
 _BATCH_ATTRS = {
     "is_test": False,
     "momentum": 0.9,
-    "epsilon": within(1e-05, 0),
+    "epsilon": bounded(1e-05, 0),
     "data_layout": words("NCHW", "NHWC", "AnyLayout"),
     "use_mkldnn": False,
     "fuse_with_relu": False,
@@ -59,7 +59,7 @@ declare_gradient(
 declare(
     "layer_norm",
     "X Scale? Bias? -> Y Mean~ Variance~",
-    {"epsilon": within(1e-05, 0), "begin_norm_axis": dim_of(1, "X", 0)},
+    {"epsilon": bounded(1e-05, 0), "begin_norm_axis": dim_of(1, "X", 0)},
     doc="Y = (X - mean) / std * Scale + Bias over the dims from begin_norm_axis on",
 )
 declare_gradient(
@@ -74,10 +74,10 @@ def _batch_norm(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)}, it must have two dims at least", "X")
     channels = x.shape[1 if op.attrs.get("data_layout") == "NCHW" else -1]
     for slot in ("Scale", "Bias", "Mean", "Variance"):
-        tensor = given(types, slot)
+        tensor = one_or_none(types, slot)
         if tensor is not None and not fits(tensor.shape, (channels,)):
             disagree(slot, tensor, "X", x)
-    statistic = (given(types, "Mean") or TensorType(x.dtype, (channels,)),)
+    statistic = (one_or_none(types, "Mean") or TensorType(x.dtype, (channels,)),)
     return {
         "Y": (x,),
         "MeanOut": statistic,
@@ -93,7 +93,7 @@ def _layer_norm(op: Op, types: Types) -> Types:
     axis = int_attr(op, "begin_norm_axis")
     columns = size(x.shape[axis:])
     for slot in ("Scale", "Bias"):
-        tensor = given(types, slot)
+        tensor = one_or_none(types, slot)
         if tensor is not None and not fits(tensor.shape, (columns,)):
             disagree(slot, tensor, "X", x)
     statistic = (TensorType(x.dtype, (prod(x.shape[:axis]),)),)  # below 0 if a dim is unknown, as in Fluid
@@ -104,17 +104,19 @@ def _global_statistics(op: Op) -> bool:
     return op.attrs.get("use_global_stats") is True
 
 
-def _reserved(op: Op) -> bool:
+def _has_reserve_space(op: Op) -> bool:
     return bool(op.outputs.get("ReserveSpace"))
 
 
 gradient("batch_norm")(
-    from_declaration("batch_norm_grad", ReserveSpace=_reserved, Mean=_global_statistics, Variance=_global_statistics)
+    from_declaration(
+        "batch_norm_grad", ReserveSpace=_has_reserve_space, Mean=_global_statistics, Variance=_global_statistics
+    )
 )
 
 
 @gradient("inplace_abn")
-def _inplace_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _inplace_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     """The declared gradient op. It reads the running statistics that the op has written if the op uses these."""
     made = from_declaration("inplace_abn_grad")(op, wanted)[0]
     if _global_statistics(op):
@@ -141,10 +143,10 @@ declare(
     "lrn",
     "X -> Out MidOut",
     {
-        "n": within(5, 1),
-        "k": within(2.0, above=0),
-        "alpha": within(0.0001, above=0),
-        "beta": within(0.75, above=0),
+        "n": bounded(5, 1),
+        "k": bounded(2.0, above=0),
+        "alpha": bounded(0.0001, above=0),
+        "beta": bounded(0.75, above=0),
         "use_mkldnn": False,
         "data_format": words("AnyLayout", "NCHW", "NHWC"),
         "is_test": False,
@@ -155,7 +157,7 @@ declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD", result_lod="none")
 declare(
     "group_norm",
     "X Scale? Bias? -> Y Mean~ Variance~",
-    {"epsilon": within(1e-05, 0), "groups": within(INT, 1), "data_layout": words("NCHW", "NHWC", "AnyLayout")},
+    {"epsilon": bounded(1e-05, 0), "groups": bounded(INT, 1), "data_layout": words("NCHW", "NHWC", "AnyLayout")},
     typed_by="X",
     doc="Y = X normalised over groups of channels",
 )
@@ -163,7 +165,7 @@ declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@G
 declare(
     "instance_norm",
     "X Scale Bias -> Y SavedMean~ SavedVariance~",
-    {"epsilon": within(1e-05, 0)},
+    {"epsilon": bounded(1e-05, 0)},
     typed_by="X",
     doc="Y = X normalised over each channel of each image",
 )
@@ -173,7 +175,7 @@ declare_gradient(
 declare(
     "spectral_norm",
     "Weight U V -> Out",
-    {"dim": 0, "power_iters": within(1, 0, 100_000), "eps": 1e-12},
+    {"dim": 0, "power_iters": bounded(1, 0, 100_000), "eps": 1e-12},
     doc="Out = Weight divided by its largest singular value",
 )
 declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")
@@ -185,7 +187,7 @@ declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")
 def require_vectors(types: Types, slots: tuple[str, ...], length: int, x: TensorType) -> None:
     """Raises ShapeError unless each of the slots that is not empty is a vector of this length."""
     for slot in slots:
-        tensor = given(types, slot)
+        tensor = one_or_none(types, slot)
         if tensor is not None and not fits(tensor.shape, (length,)):
             disagree(slot, tensor, "X", x)
 

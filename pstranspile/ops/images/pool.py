@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import image_dims, images_type, window_counts
-from pstranspile.ops.schema import INT, INTS, among, declare, declare_gradient, ints, within, words
+from pstranspile.ops.schema import INT, INTS, among, bounded, declare, declare_gradient, ints, words
 from pstranspile.ops.shapes import ShapeError, Types, one, shape_rule
 
 declare(
@@ -84,8 +84,8 @@ declare(
         "ksize": INTS,
         "global_pooling": False,
         "adaptive": False,
-        "strides": within(ints(1, 1), counts=(2,)),
-        "paddings": within(ints(0, 0), counts=(2,)),
+        "strides": bounded(ints(1, 1), counts=(2,)),
+        "paddings": bounded(ints(0, 0), counts=(2,)),
     },
     doc="Out = the maximum of each window, Mask = where it was",
 )
@@ -97,8 +97,8 @@ declare(
         "ksize": INTS,
         "global_pooling": False,
         "adaptive": False,
-        "strides": within(ints(1, 1, 1), counts=(3,)),
-        "paddings": within(ints(0, 0, 0), counts=(3,)),
+        "strides": bounded(ints(1, 1, 1), counts=(3,)),
+        "paddings": bounded(ints(0, 0, 0), counts=(3,)),
     },
     doc="as max_pool2d_with_index, over volumes",
 )
@@ -107,9 +107,9 @@ declare(
     "unpool",
     "X Indices -> Out",
     {
-        "ksize": within(INTS, 1, counts=(2,)),
-        "strides": within(ints(1, 1), 1, counts=(2,)),
-        "paddings": within(ints(0, 0), counts=(2,)),
+        "ksize": bounded(INTS, 1, counts=(2,)),
+        "strides": bounded(ints(1, 1), 1, counts=(2,)),
+        "paddings": bounded(ints(0, 0), counts=(2,)),
         "unpooling_type": among("max"),
     },
     doc="Out = X put back to the places Indices of a pooling",
@@ -118,7 +118,7 @@ declare_gradient("unpool", "X Indices Out Out@GRAD -> X@GRAD")
 declare(
     "spp",
     "X -> Out",
-    {"pyramid_height": within(INT, 1, 16), "pooling_type": among("max", "avg")},
+    {"pyramid_height": bounded(INT, 1, 16), "pooling_type": among("max", "avg")},
     doc="Out = poolings of X over a pyramid of windows",
 )
 declare_gradient("spp", "X Out Out@GRAD -> X@GRAD")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
-from pstranspile.ops.schema import FLOAT, declare, declare_gradient, dim_of, within, words
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, output_gradients
+from pstranspile.ops.schema import FLOAT, bounded, declare, declare_gradient, dim_of, words
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ declare_gradient("pow", "X FactorTensor? Out@GRAD -> X@GRAD", row_wise=True, res
 declare(
     "clip",
     "X Min? Max? -> Out",
-    {"min": within(FLOAT, below="max"), "max": FLOAT},
+    {"min": bounded(FLOAT, below="max"), "max": FLOAT},
     row_wise=True,
     doc="Out = X limited to [min, max]",
 )
@@ -144,14 +144,14 @@ declare_gradient("clip", "X Min? Max? Out@GRAD -> X@GRAD", row_wise=True, result
 declare(
     "clip_by_norm",
     "X -> Out",
-    {"max_norm": within(FLOAT, above=0)},
+    {"max_norm": bounded(FLOAT, above=0)},
     whole_norm=True,
     doc="Out = X scaled down to the L2 norm max_norm if its norm is larger",
 )
 declare(
     "dgc_clip_by_norm",
     "current_step X -> Out",
-    {"rampup_begin_step": -1.0, "max_norm": within(FLOAT, above=0)},
+    {"rampup_begin_step": -1.0, "max_norm": bounded(FLOAT, above=0)},
     whole_norm=True,
     doc="as clip_by_norm from step rampup_begin_step on, before it Out = X",
 )
@@ -161,5 +161,7 @@ shape_rule("sign", "pow", "clip", "clip_by_norm", "dgc_clip_by_norm")(outputs_li
 
 
 @gradient("sign")
-def _sign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (bare_op("scale", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, {"scale": 0.0}),)
+def _sign_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (
+        bare_op("scale", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}, {"scale": 0.0}),
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients, scaled
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, like_forward, output_gradients, scale_op
 from pstranspile.ops.schema import STRINGS, AttrSpec, declare, declare_gradient, later
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -16,9 +16,9 @@ from pstranspile.ops.shapes import (
     describe,
     disagree,
     fits,
-    given,
     gradient_types,
     one,
+    one_or_none,
     outputs_like,
     require_alike,
     several,
@@ -112,10 +112,10 @@ declare("minus", "X Y -> Out", row_wise=True, doc="Out = X - Y")
 
 
 @gradient("minus")
-def _minus_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _minus_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     (out,) = output_gradients(op, "Out")
     signs = (("X", 1.0), ("Y", -1.0))
-    return tuple(scaled(out, name, sign) for slot, sign in signs for name in wanted.kept(op, slot))
+    return tuple(scale_op(out, name, sign) for slot, sign in signs for name in wanted.gradient_names(op, slot))
 
 
 shape_rule("minus")(outputs_like(Out="X"))
@@ -147,7 +147,7 @@ def _compare(op: Op, types: Types) -> Types:
 
 @shape_rule("logical_and", "logical_or", "logical_xor", "logical_not")
 def _logical(_op: Op, types: Types) -> Types:
-    x, y = one(types, "X"), given(types, "Y")
+    x, y = one(types, "X"), one_or_none(types, "Y")
     if y is not None and not fits(x.shape, y.shape):
         disagree("Y", y, "X", x)
     return {"Out": (x._replace(dtype=DType.BOOL),)}
@@ -220,20 +220,20 @@ def _sum(_op: Op, types: Types) -> Types:
 
 
 @gradient("sum")
-def _sum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _sum_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     (out,) = output_gradients(op, "Out")
-    return tuple(scaled(out, name, 1.0) for name in wanted.placed(op, "X"))
+    return tuple(scale_op(out, name, 1.0) for name in wanted.gradients_or_empty(op, "X"))
 
 
 @gradient("scale")
-def _scale_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _scale_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "ScaleTensor": op.inputs.get("ScaleTensor", ())}
     attrs = {"scale": op.attrs["scale"], "bias": 0.0, "bias_after_scale": True}
-    return (bare_op("scale", inputs, {"Out": wanted.kept(op, "X")}, attrs),)
+    return (bare_op("scale", inputs, {"Out": wanted.gradient_names(op, "X")}, attrs),)
 
 
 @gradient("increment")
-def _increment_gradient(op: Op, _wanted: Wanted) -> tuple[Op, ...]:
+def _increment_gradient(op: Op, _wanted: WantedGradients) -> tuple[Op, ...]:
     """An increment by the negative step, so that a loop's counter has its old value while its steps run backward (as
     Fluid does).
     """
@@ -278,7 +278,7 @@ def _fused_elemwise_activation(op: Op, types: Types) -> Types:
 
 
 @gradient("fused_elemwise_activation")
-def _fused_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _fused_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     saves = op.attrs.get("save_intermediate_out") is True
     inputs = {
         "X": op.inputs["X"],
@@ -288,8 +288,8 @@ def _fused_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
         "IntermediateOut": op.outputs.get("IntermediateOut", ()) if saves else (),
     }
     outputs = {
-        "X@GRAD": wanted.kept(op, "X"),
-        "Y@GRAD": wanted.kept(op, "Y"),
+        "X@GRAD": wanted.gradient_names(op, "X"),
+        "Y@GRAD": wanted.gradient_names(op, "Y"),
         "IntermediateOut@GRAD": output_gradients(op, "IntermediateOut") if saves else (),
     }
     made = like_forward(op, "fused_elemwise_activation_grad", inputs, outputs)

@@ -6,15 +6,15 @@ from math import prod
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag, int_attr
-from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints, within
+from pstranspile.ops.schema import UNSCOPED, bounded, declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
     describe,
     disagree,
     fits,
-    given,
     one,
+    one_or_none,
     require_alike,
     require_one_dtype,
     shape_rule,
@@ -27,8 +27,8 @@ declare(
     "X Y -> Out",
     {
         "use_mkldnn": False,
-        "x_num_col_dims": within(1, 1),
-        "y_num_col_dims": within(1, 1),
+        "x_num_col_dims": bounded(1, 1),
+        "y_num_col_dims": bounded(1, 1),
         "scale_x": 1.0,
         "scale_y": floats(1.0),
         "scale_out": 1.0,
@@ -129,7 +129,7 @@ declare_gradient("trace", "Input Out@GRAD -> Input@GRAD")
 @shape_rule("addmm")
 def _addmm(_op: Op, types: Types) -> Types:
     require_one_dtype(types, "X", "Y", "Input")
-    x, y, added = one(types, "X"), one(types, "Y"), given(types, "Input")
+    x, y, added = one(types, "X"), one(types, "Y"), one_or_none(types, "Input")
     if len(x.shape) != 2 or len(y.shape) != 2 or not fits(x.shape[1:], y.shape[:1]):
         disagree("Y", y, "X", x)
     dims = (x.shape[0], y.shape[1])

@@ -67,7 +67,7 @@ declare(
     "fake_quantize_dequantize_moving_average_abs_max",
     "moving_average_abs_max_scale",
 )
-def _quantised(op: Op, types: Types) -> Types:
+def _fake_quantise(op: Op, types: Types) -> Types:
     x = one(types, "X")
     if not 1 <= int_attr(op, "bit_length", 8) <= 16:
         raise ShapeError(f"bit_length is {int_attr(op, 'bit_length')}, it must be 1 to 16", "X")
@@ -92,7 +92,7 @@ def _dequantised_channels(op: Op, types: Types) -> Types:
 
 
 @shape_rule("dequantize_abs_max", "dequantize_log")
-def _dequantised(op: Op, types: Types) -> Types:
+def _dequantise_by_scale(op: Op, types: Types) -> Types:
     x, scale = one(types, "X"), one(types, "Scale" if op.type == "dequantize_abs_max" else "Dict")
     if len(scale.shape) != 1:
         raise ShapeError(f"the scale is {describe(scale)}, it must have one dim", "X")

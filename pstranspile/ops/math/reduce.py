@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient, dim_of, element_type, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -34,12 +34,12 @@ shape_rule("cumsum")(outputs_like(Out="X"))
 
 
 @gradient("cumsum")
-def _cumsum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _cumsum_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     """The sum from the other end of the dim. Of the attributes, the gradient op carries only `axis`, `exclusive` and
     `reverse`, as in Fluid.
     """
     attrs = {"axis": op.attrs["axis"], "exclusive": op.attrs["exclusive"], "reverse": not op.attrs["reverse"]}
-    return (bare_op("cumsum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
+    return (bare_op("cumsum", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}, attrs),)
 
 
 declare(
@@ -177,7 +177,7 @@ def _dim(x: TensorType, dim: int) -> int:
     return dim % rank
 
 
-def _reduced(x: TensorType, gone: set[int], keep: bool) -> TensorType:
+def _reduced_type(x: TensorType, gone: set[int], keep: bool) -> TensorType:
     """The type of X after a reduction: without the dims in `gone`, or, with `keep`, with 1 in their place."""
     if keep:
         dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
@@ -190,7 +190,7 @@ def _reduced(x: TensorType, gone: set[int], keep: bool) -> TensorType:
 def _norm(op: Op, types: Types) -> Types:
     x = one(types, "X")
     return {
-        "Norm": (_reduced(x, {_dim(x, int_attr(op, "axis"))}, True)._replace(lod_level=0),),
+        "Norm": (_reduced_type(x, {_dim(x, int_attr(op, "axis"))}, True)._replace(lod_level=0),),
         "Out": (x._replace(lod_level=0),),
     }
 
@@ -198,7 +198,7 @@ def _norm(op: Op, types: Types) -> Types:
 @shape_rule("p_norm")
 def _p_norm(op: Op, types: Types) -> Types:
     x = one(types, "X")
-    return {"Out": (_reduced(x, {_dim(x, int_attr(op, "axis", -1))}, flag(op, "keepdim"))._replace(lod_level=0),)}
+    return {"Out": (_reduced_type(x, {_dim(x, int_attr(op, "axis", -1))}, flag(op, "keepdim"))._replace(lod_level=0),)}
 
 
 @shape_rule("frobenius_norm")
@@ -207,7 +207,7 @@ def _frobenius_norm(op: Op, types: Types) -> Types:
     gone = {_dim(x, dim) for dim in ints_attr(op, "dim")}
     if op.attrs.get("reduce_all"):
         gone = set(range(len(x.shape)))
-    return {"Out": (_reduced(x, gone, flag(op, "keep_dim")),)}
+    return {"Out": (_reduced_type(x, gone, flag(op, "keep_dim")),)}
 
 
 shape_rule("l1_norm", "dist")(number_like("X"))

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from pstranspile.ir.model import FrozenMap, Op
-from pstranspile.ops.gradient import GradientRule, Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import declare, registered
+from pstranspile.ops.gradient import GradientRule, WantedGradients, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import declare, op_schemas
 from pstranspile.ops.shapes import ShapeRule, Types, outputs_like, shape_rule
 
 for _family in (
@@ -35,10 +35,10 @@ def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BIN
     Other outputs are gradients of inputs: `DX` is that of X.
     """
     op_type = f"{forward}_grad_grad"
-    attrs = registered()[forward].attrs
+    attrs = op_schemas()[forward].attrs
     schema = declare(op_type, slots, attrs, may_lack=may_lack, doc=doc)
 
-    def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    def rule(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
         inputs: dict[str, tuple[str, ...]] = {}
         for slot in schema.inputs:
             if slot.startswith("DD"):
@@ -46,7 +46,7 @@ def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BIN
             else:
                 source = of.get(slot, slot)
                 inputs[slot] = op.inputs[source] if source in op.inputs else op.outputs.get(source, ())
-        outputs = {slot: wanted.kept(op, _result_of(slot, of)) for slot in schema.outputs}
+        outputs = {slot: wanted.gradient_names(op, _result_of(slot, of)) for slot in schema.outputs}
         return (like_forward(op, op_type, inputs, outputs),)
 
     gradient(f"{forward}_grad")(rule)
@@ -103,21 +103,21 @@ _declare(
 )
 
 
-def _repeated(op_type: str, slot: str) -> GradientRule:
+def _forward_as_gradient(op_type: str, slot: str) -> GradientRule:
     """The rule of a gradient op that undoes `op_type`, a linear op of this slot: its gradient is `op_type` itself."""
 
-    def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    def rule(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
         inputs = {slot: output_gradients(op, f"{slot}@GRAD")}
         rest = {name: names for name, names in op.inputs.items() if name not in (slot, "Out@GRAD")}
-        made = like_forward(op, op_type, {**inputs, **rest}, {"Out": wanted.kept(op, "Out@GRAD")})
-        known = registered()[op_type].attrs
+        made = like_forward(op, op_type, {**inputs, **rest}, {"Out": wanted.gradient_names(op, "Out@GRAD")})
+        known = op_schemas()[op_type].attrs
         return (made._replace(attrs=FrozenMap({name: held for name, held in made.attrs.items() if name in known})),)
 
     return rule
 
 
 for _forward, _slot in (("reduce_sum", "X"), ("reduce_mean", "X"), ("expand", "X"), ("slice", "Input")):
-    gradient(f"{_forward}_grad")(_repeated(_forward, _slot))
+    gradient(f"{_forward}_grad")(_forward_as_gradient(_forward, _slot))
 
 
 shape_rule("relu_grad_grad", "leaky_relu_grad_grad")(outputs_like(DDOut="Out"))

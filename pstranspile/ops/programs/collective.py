@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.gradient import WantedGradients, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INT, STRING, declare, ints, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
 
@@ -124,12 +124,12 @@ def _reducescatter(op: Op, types: Types) -> Types:
 
 
 @gradient("c_allreduce_sum")
-def _allreduce_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _allreduce_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out")}
-    return (like_forward(op, "c_allreduce_sum", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "c_allreduce_sum", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("c_allgather")
-def _allgather_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _allgather_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out")}
-    return (like_forward(op, "c_reducescatter", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "c_reducescatter", inputs, {"Out": wanted.gradient_names(op, "X")}),)

@@ -8,7 +8,7 @@ from pstranspile.ops.facts import AmongThose
 from pstranspile.ops.gradient import (
     EMPTY_NAME,
     GradientBlock,
-    Wanted,
+    WantedGradients,
     bare_op,
     gradient,
     gradient_name,
@@ -48,7 +48,7 @@ declare_gradient(
 )
 
 
-def gradient_block(wanted: Wanted) -> GradientBlock:
+def gradient_block(wanted: WantedGradients) -> GradientBlock:
     """The gradient block in `wanted`, which must be set."""
     assert wanted.block is not None, "the gradient of an op with a sub-block needs its gradient block"
     return wanted.block
@@ -65,10 +65,10 @@ def _outer_gradients(op: Op, block: GradientBlock) -> tuple[str, ...]:
 
 
 @gradient("while")
-def _while_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _while_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     block = gradient_block(wanted)
     made = {name for step in block.ops for name in step.output_names}
-    gradients = tuple(name if name in made else EMPTY_NAME for name in wanted.placed(op, "X"))
+    gradients = tuple(name if name in made else EMPTY_NAME for name in wanted.gradients_or_empty(op, "X"))
     outer = _outer_gradients(op, block)
     inputs = {
         "X": op.inputs["X"],
@@ -86,10 +86,10 @@ def _while_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 
 
 @gradient("conditional_block")
-def _conditional_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _conditional_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {slot: op.inputs.get(slot, ()) for slot in ("Cond", "Input")}
     outputs = {slot: op.outputs.get(slot, ()) for slot in ("Out", "Scope")}
-    gradients = {"Input@GRAD": wanted.placed(op, "Input")}
+    gradients = {"Input@GRAD": wanted.gradients_or_empty(op, "Input")}
     attrs = {
         "sub_block": BlockRef(gradient_block(wanted).number),
         "is_scalar_condition": op.attrs["is_scalar_condition"],
@@ -136,20 +136,20 @@ shape_rule("merge_lod_tensor", "merge_lod_tensor_infer")(outputs_like(Out="InTru
 
 
 @gradient("split_lod_tensor")
-def _split_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _split_lod_tensor_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {
         "X": op.inputs["X"],
         "Mask": op.inputs["Mask"],
         "InTrue": output_gradients(op, "OutTrue"),
         "InFalse": output_gradients(op, "OutFalse"),
     }
-    return (like_forward(op, "merge_lod_tensor", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "merge_lod_tensor", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("merge_lod_tensor")
-def _merge_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _merge_lod_tensor_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
-    gradients = {"OutTrue": wanted.kept(op, "InTrue"), "OutFalse": wanted.kept(op, "InFalse")}
+    gradients = {"OutTrue": wanted.gradient_names(op, "InTrue"), "OutFalse": wanted.gradient_names(op, "InFalse")}
     return (like_forward(op, "split_lod_tensor", inputs, gradients),)
 
 
@@ -165,15 +165,15 @@ declare(
 
 
 @gradient("select_input")
-def _select_input_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _select_input_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
-    return (like_forward(op, "select_output", inputs, {"Out": wanted.placed(op, "X")}),)
+    return (like_forward(op, "select_output", inputs, {"Out": wanted.gradients_or_empty(op, "X")}),)
 
 
 @gradient("select_output")
-def _select_output_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _select_output_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
-    return (like_forward(op, "select_input", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "select_input", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 # Recurrences: a block run for each step of sequences of one length.
@@ -208,7 +208,7 @@ shape_rule("rnn_memory_helper_grad")(outputs_like(**{"X@GRAD": "X"}))
 
 
 @gradient("recurrent")
-def _recurrent_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _recurrent_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     outputs, scopes = op.outputs["outputs"], op.outputs["step_scopes"]
     inputs = {
         **op.inputs,
@@ -217,6 +217,6 @@ def _recurrent_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
         "step_scopes": scopes,
         "step_scopes@GRAD": scopes,
     }
-    gradients = {f"{slot}@GRAD": wanted.placed(op, slot) for slot in op.inputs}
+    gradients = {f"{slot}@GRAD": wanted.gradients_or_empty(op, slot) for slot in op.inputs}
     made = like_forward(op, "recurrent_grad", inputs, gradients)
     return (made._replace(attrs=FrozenMap({**op.attrs, "sub_block": BlockRef(gradient_block(wanted).number)})),)

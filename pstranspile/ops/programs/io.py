@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import FrozenMap, Op
 from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, later, long, longs, strings, words
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
@@ -33,8 +33,8 @@ shape_rule("print")(outputs_like(Out="In"))
 
 
 @gradient("print")
-def _print_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    made = like_forward(op, "print", {"In": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "In")})
+def _print_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    made = like_forward(op, "print", {"In": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "In")})
     return (made._replace(attrs=FrozenMap({**op.attrs, "is_forward": False})),)
 
 
@@ -108,7 +108,7 @@ declare(
 
 
 @gradient("py_func")
-def _py_func_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _py_func_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     backward = int_attr(op, "backward_callable_id", -1)
     if backward < 0:
         return ()
@@ -117,4 +117,4 @@ def _py_func_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     read = [name for name in (*op.inputs.get("X", ()), *op.outputs.get("Out", ())) if name not in left_out]
     inputs = {"X": (*read, *output_gradients(op, "Out"))}
     attrs = FrozenMap({"forward_callable_id": backward, "backward_callable_id": -1})
-    return (bare_op("py_func", inputs, {"Out": wanted.placed(op, "X")}, attrs),)
+    return (bare_op("py_func", inputs, {"Out": wanted.gradients_or_empty(op, "X")}, attrs),)

@@ -8,9 +8,9 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.facts import Below
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient, within
-from pstranspile.ops.shapes import ShapeError, Types, describe, given, one, outputs_like, shape_rule
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import INT, UNSCOPED, bounded, declare, declare_gradient
+from pstranspile.ops.shapes import ShapeError, Types, describe, one, one_or_none, outputs_like, shape_rule
 
 declare("lod_rank_table", "X -> Out", {"level": 0}, rows="own", doc="Out = the sequences of X by length")
 declare("lod_array_length", "X -> Out", rows="own", constant=True, doc="Out = the length of the array X")
@@ -42,9 +42,9 @@ declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
 
 
 @gradient("reorder_lod_tensor_by_rank")
-def _reorder_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _reorder_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
-    return (bare_op("reorder_lod_tensor_by_rank_grad", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (bare_op("reorder_lod_tensor_by_rank_grad", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 declare(
@@ -70,7 +70,7 @@ shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory", "reorder_lo
 
 
 @shape_rule("array_to_lod_tensor")
-def _joined(_op: Op, types: Types) -> Types:
+def _array_to_lod_tensor(_op: Op, types: Types) -> Types:
     steps = one(types, "X")
     return {"Out": (steps._replace(lod_level=steps.lod_level + 1),)}
 
@@ -95,27 +95,27 @@ def _as_tensor(op: Op, types: Types) -> Types:
 
 
 @gradient("lod_tensor_to_array")
-def _lod_tensor_to_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _lod_tensor_to_array_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
-    return (like_forward(op, "array_to_lod_tensor", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "array_to_lod_tensor", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("array_to_lod_tensor")
-def _array_to_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _array_to_lod_tensor_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
-    return (like_forward(op, "lod_tensor_to_array", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "lod_tensor_to_array", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("write_to_array")
-def _write_to_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _write_to_array_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "I": op.inputs["I"], "X_W": op.inputs["X"]}
-    return (like_forward(op, "read_from_array", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "read_from_array", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("read_from_array")
-def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _read_from_array_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "I": op.inputs["I"]}
-    return (like_forward(op, "write_to_array", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "write_to_array", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 # Beam search.
@@ -124,7 +124,7 @@ def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 declare(
     "beam_search",
     "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
-    {"level": INT, "beam_size": within(INT, 1), "end_id": INT, "is_accumulated": True},
+    {"level": INT, "beam_size": bounded(INT, 1), "end_id": INT, "is_accumulated": True},
     rows="own",
     row_order="by_values",
     doc="the best continuations of each beam",
@@ -132,7 +132,7 @@ declare(
 declare(
     "beam_search_decode",
     "Ids Scores -> SentenceIds SentenceScores",
-    {"beam_size": within(INT, 1), "end_id": INT},
+    {"beam_size": bounded(INT, 1), "end_id": INT},
     rows="own",
     row_order="by_values",
     doc="the sentences of all beams",
@@ -150,7 +150,7 @@ shape_rule("gather_tree")(outputs_like(Out="Ids"))
 
 @shape_rule("beam_search")
 def _beam_search(_op: Op, types: Types) -> Types:
-    ids, scores = one(types, "pre_ids"), given(types, "pre_scores")
+    ids, scores = one(types, "pre_ids"), one_or_none(types, "pre_scores")
     result: dict[str, tuple[TensorType | None, ...]] = {"selected_ids": (TensorType(ids.dtype, (-1, 1)),)}
     if scores is not None:
         result["selected_scores"] = (TensorType(scores.dtype, (-1, 1)),)

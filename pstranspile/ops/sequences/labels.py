@@ -6,15 +6,15 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.facts import Below
-from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, element_type, ints, within, words
+from pstranspile.ops.gradient import WantedGradients, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import INT, INTS, bounded, declare, declare_gradient, element_type, ints, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
     describe,
     dtype_attr,
-    given,
     one,
+    one_or_none,
     outputs_like,
     require_dims,
     shape_rule,
@@ -63,7 +63,7 @@ declare(
     "chunk_eval",
     "Inference Label SeqLength? -> Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
     {
-        "num_chunk_types": within(INT, 0),
+        "num_chunk_types": bounded(INT, 0),
         "chunk_scheme": words("IOB", "IOE", "IOBES", "plain"),
         "excluded_chunk_types": ints(),
     },
@@ -94,7 +94,7 @@ declare(
 
 
 def _require_chain(types: Types) -> TensorType:
-    x, w = one(types, "Emission"), given(types, "Transition")
+    x, w = one(types, "Emission"), one_or_none(types, "Transition")
     padded = bool(types.get("Length"))
     if len(x.shape) != (3 if padded else 2):
         kind = "padded sequences must have 3" if padded else "ragged sequences must have 2"
@@ -139,7 +139,7 @@ def _warpctc_types(_op: Op, types: Types) -> Types:
 declare(
     "warpctc",
     "Logits Label LogitsLength? LabelLength? -> WarpCTCGrad~ Loss",
-    {"blank": within(0, 0), "norm_by_times": False},
+    {"blank": bounded(0, 0), "norm_by_times": False},
     domains={"Label": Below("Logits", -1)},
     doc="Loss = connectionist temporal classification",
 )
@@ -151,7 +151,7 @@ declare_gradient("warpctc", "Logits LogitsLength? WarpCTCGrad Loss@GRAD -> Logit
 declare(
     "sequence_enumerate",
     "X -> Out",
-    {"win_size": within(INT, 1), "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    {"win_size": bounded(INT, 1), "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = the windows of ids around each position",
 )
 declare(
@@ -173,7 +173,7 @@ declare(
 declare(
     "sequence_pad",
     "X PadValue -> Out Length",
-    {"padded_length": within(-1, -1)},
+    {"padded_length": bounded(-1, -1)},
     numbers="moved",
     doc="Out = the sequences of X, padded to one length, Length = their lengths",
 )
@@ -249,5 +249,7 @@ def _rows_of_x(_op: Op, types: Types) -> Types:
 
 
 @gradient("sequence_reverse")
-def _sequence_reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "sequence_reverse", {"X": output_gradients(op, "Y")}, {"Y": wanted.kept(op, "X")}),)
+def _sequence_reverse_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (
+        like_forward(op, "sequence_reverse", {"X": output_gradients(op, "Y")}, {"Y": wanted.gradient_names(op, "X")}),
+    )

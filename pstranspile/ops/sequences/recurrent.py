@@ -6,8 +6,8 @@ from math import prod
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import flag
-from pstranspile.ops.schema import declare, declare_gradient, within, words
-from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, unit_width
+from pstranspile.ops.schema import bounded, declare, declare_gradient, words
+from pstranspile.ops.shapes import Types, one, one_or_none, require_dims, shape_rule, unit_width
 from pstranspile.ops.work import elements, work_rule
 
 # The gated recurrent unit, over sequences and of a single step; a single step of the long short-term memory.
@@ -34,7 +34,7 @@ declare_gradient(
 declare(
     "gru_unit",
     "Input HiddenPrev Weight Bias? -> Gate~ ResetHiddenPrev~ Hidden",
-    {"activation": within(2, 0, 3), "gate_activation": within(1, 0, 3), "origin_mode": False},
+    {"activation": bounded(2, 0, 3), "gate_activation": bounded(1, 0, 3), "origin_mode": False},
     doc="Hidden = one step of a gated recurrent unit",
 )
 declare_gradient(
@@ -47,7 +47,7 @@ declare_gradient(
 
 def _require_weights(types: Types, width: int) -> None:
     wide = 3 * width if width >= 0 else -1
-    weight, bias = given(types, "Weight"), given(types, "Bias")
+    weight, bias = one_or_none(types, "Weight"), one_or_none(types, "Bias")
     if weight is not None:
         require_dims(weight, (width, wide), "Weight")
     if bias is not None:
@@ -73,7 +73,7 @@ def _gru_unit_types(_op: Op, types: Types) -> Types:
     x = one(types, "Input")
     width = unit_width(x, 3, "Input")
     _require_weights(types, width)
-    before = given(types, "HiddenPrev")
+    before = one_or_none(types, "HiddenPrev")
     if before is not None:
         require_dims(before, (x.shape[0], width), "HiddenPrev")
     hidden = TensorType(x.dtype, (x.shape[0], width))
@@ -84,7 +84,7 @@ def _gru_unit_types(_op: Op, types: Types) -> Types:
 def _lstm_unit_types(_op: Op, types: Types) -> Types:
     x = one(types, "X")
     width = unit_width(x, 4, "X")
-    before = given(types, "C_prev")
+    before = one_or_none(types, "C_prev")
     if before is not None:
         require_dims(before, (x.shape[0], width), "C_prev")
     cell = TensorType(x.dtype, (x.shape[0], width))
@@ -159,7 +159,11 @@ declare_gradient(
 def _lstm_types(op: Op, types: Types) -> Types:
     x = one(types, "Input")
     width = unit_width(x, 4, "Input")
-    weight, projection, bias = given(types, "Weight"), given(types, "ProjWeight"), given(types, "Bias")
+    weight, projection, bias = (
+        one_or_none(types, "Weight"),
+        one_or_none(types, "ProjWeight"),
+        one_or_none(types, "Bias"),
+    )
     rows, state = x.shape[0], width
     if op.type == "lstmp":
         state = projection.shape[-1] if projection is not None else -1

@@ -6,17 +6,17 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.gradient import from_declaration, gradient
-from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, ints, within, words
+from pstranspile.ops.schema import INT, INTS, bounded, declare, declare_gradient, ints, words
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
     describe,
     disagree,
     fits,
-    given,
     one,
+    one_or_none,
     outputs_like,
-    ragged,
+    ragged_type,
     results_like,
     several,
     shape_rule,
@@ -49,7 +49,7 @@ declare_gradient("sequence_concat", "X* Out@GRAD -> X@GRAD*", result_lod="none")
 declare(
     "sequence_conv",
     "X PaddingData? Filter -> Out",
-    {"paddingTrainable": False, "contextLength": within(INT, 1), "contextStart": 0, "contextStride": within(1, 1, 1)},
+    {"paddingTrainable": False, "contextLength": bounded(INT, 1), "contextStart": 0, "contextStride": bounded(1, 1, 1)},
     doc="Out = the rows around each row, contextLength of them, times Filter",
 )
 declare_gradient("sequence_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
@@ -68,7 +68,7 @@ declare_gradient("lod_reset", "X Out@GRAD -> X@GRAD")
 def _sequence_expand(_op: Op, types: Types) -> Types:
     x = one(types, "X")
     made: Types = {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level),)}
-    ragged(types, "Y", made)
+    ragged_type(types, "Y", made)
     return made
 
 
@@ -90,13 +90,13 @@ def _sequence_conv(op: Op, types: Types) -> Types:
     if len(kernel.shape) != 2 or (rows >= 0 and kernel.shape[0] not in (rows, -1)):
         raise ShapeError(f"Filter is {describe(kernel)}, it needs {rows} rows for X, {describe(x)}", "Filter")
     made: Types = {"Out": (TensorType(x.dtype, (x.shape[0], kernel.shape[1]), x.lod_level),)}
-    ragged(types, "X", made)
+    ragged_type(types, "X", made)
     return made
 
 
 @shape_rule("lod_reset")
 def _lod_reset(op: Op, types: Types) -> Types:
-    x, like = one(types, "X"), given(types, "Y")
+    x, like = one(types, "X"), one_or_none(types, "Y")
     level = max(like.lod_level, 1) if like is not None else 1
     return {"Out": (x._replace(lod_level=level + (x.lod_level if op.attrs.get("append") else 0)),)}
 
@@ -144,14 +144,14 @@ declare_gradient("sequence_softmax", "X Out Out@GRAD -> X@GRAD", result_lod="non
 
 @shape_rule("sequence_pool")
 def _sequence_pool(_op: Op, types: Types) -> Types:
-    x = ragged(types, "X")
+    x = ragged_type(types, "X")
     # MaxIndex has the dims of X, but Fluid declares it without dims and with the element type of X.
     return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level - 1),)}
 
 
 @shape_rule("sequence_softmax")
 def _sequence_softmax(_op: Op, types: Types) -> Types:
-    return {"Out": (ragged(types, "X", {"Out": types.get("X", ())}),)}
+    return {"Out": (ragged_type(types, "X", {"Out": types.get("X", ())}),)}
 
 
 def _takes_maximum(op: Op) -> bool:
@@ -163,7 +163,7 @@ gradient("sequence_pool")(from_declaration("sequence_pool_grad", MaxIndex=_takes
 
 @shape_rule("sequence_topk_avg_pooling")
 def _pool_types(op: Op, types: Types) -> Types:
-    x, row = one(types, "X"), given(types, "ROW")
+    x, row = one(types, "X"), one_or_none(types, "ROW")
     width = len(ints_attr(op, "topks")) * int_attr(op, "channel_num")
     return {"Out": (TensorType(x.dtype, (-1, width), row.lod_level if row is not None else x.lod_level),)}
 
@@ -171,7 +171,7 @@ def _pool_types(op: Op, types: Types) -> Types:
 declare(
     "sequence_topk_avg_pooling",
     "X ROW COLUMN -> Out pos~",
-    {"topks": within(INTS, 1), "channel_num": within(INT, 1)},
+    {"topks": bounded(INTS, 1), "channel_num": bounded(INT, 1)},
     rows="own",
     doc="Out = averages of the largest elements",
 )
@@ -183,7 +183,7 @@ declare_gradient("sequence_topk_avg_pooling", "X ROW COLUMN pos Out@GRAD -> X@GR
 declare(
     "match_matrix_tensor",
     "X Y W -> Out Tmp",
-    {"dim_t": within(1, 1)},
+    {"dim_t": bounded(1, 1)},
     rows="own",
     doc="Out = X W Y^T of each sequence: a block [dim_t, words of X, words of Y]; Tmp = X W",
 )
@@ -206,12 +206,12 @@ declare(
     "var_conv_2d",
     "X ROW COLUMN W -> Out Col",
     {
-        "InputChannel": within(1, 1),
-        "OutputChannel": within(1, 1),
-        "StrideH": within(1, 1),
-        "StrideW": within(1, 1),
-        "KernelH": within(1, 1),
-        "KernelW": within(1, 1),
+        "InputChannel": bounded(1, 1),
+        "OutputChannel": bounded(1, 1),
+        "StrideH": bounded(1, 1),
+        "StrideW": bounded(1, 1),
+        "KernelH": bounded(1, 1),
+        "KernelW": bounded(1, 1),
     },
     rows="own",
     doc="Out = images of any size convolved: as many rows and columns as the sequences of ROW and COLUMN have",
@@ -236,7 +236,7 @@ def _var_conv_2d(op: Op, types: Types) -> Types:
 declare(
     "tree_conv",
     "NodesVector EdgeSet Filter -> Out",
-    {"max_depth": within(2, 1)},
+    {"max_depth": bounded(2, 1)},
     domains={"EdgeSet": Below("NodesVector", 1)},
     doc="Out = for each node its subtree of max_depth levels, weighted by place, times Filter (arXiv 1409.5718)",
 )

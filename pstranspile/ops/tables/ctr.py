@@ -7,8 +7,8 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.facts import Below
 from pstranspile.ops.images.norm import require_vectors
-from pstranspile.ops.schema import BOOL, INT, declare, declare_gradient, ints, long, within, words
-from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, dtype_attr, fits, given, one, shape_rule
+from pstranspile.ops.schema import BOOL, INT, bounded, declare, declare_gradient, ints, long, words
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, dtype_attr, fits, one, one_or_none, shape_rule
 
 declare(
     "cvm",
@@ -21,7 +21,7 @@ declare_gradient("cvm", "X CVM Y@GRAD -> X@GRAD")
 
 @shape_rule("cvm")
 def _cvm(op: Op, types: Types) -> Types:
-    x, counts = one(types, "X"), given(types, "CVM")
+    x, counts = one(types, "X"), one_or_none(types, "CVM")
     if len(x.shape) != 2 or 0 <= x.shape[1] < 2:
         raise ShapeError(f"X is {describe(x)}, it must be rows that begin with shows and clicks", "X")
     if counts is not None and (len(counts.shape) != 2 or counts.shape[1] not in (2, -1)):
@@ -34,7 +34,7 @@ declare(
     "data_norm",
     "scale_w? bias? X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~",
     {
-        "epsilon": within(0.0001, 0),
+        "epsilon": bounded(0.0001, 0),
         "slot_dim": -1,
         "summary_decay_rate": 0.9999999,
         "enable_scale_and_shift": False,
@@ -72,8 +72,8 @@ declare(
     "hash",
     "X -> Out",
     {
-        "num_hash": within(1, 1, 1 << 16),
-        "mod_by": within(long(100000), 1),
+        "num_hash": bounded(1, 1, 1 << 16),
+        "mod_by": bounded(long(100000), 1),
         "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True,
     },
     constant=True,
@@ -134,17 +134,17 @@ declare(
     "pyramid_hash",
     "X W WhiteList BlackList -> Out DropPos X_Temp_Out~",
     {
-        "num_emb": within(0, 0),
+        "num_emb": bounded(0, 0),
         "space_len": 0,
-        "pyramid_layer": within(2, 2),
+        "pyramid_layer": bounded(2, 2),
         "rand_len": 0,
-        "drop_out_percent": within(0.0, 0),
-        "is_training": within(0, 0),
+        "drop_out_percent": bounded(0.0, 0),
+        "is_training": bounded(0, 0),
         "use_filter": True,
-        "white_list_len": within(0, 0),
-        "black_list_len": within(0, 0),
+        "white_list_len": bounded(0, 0),
+        "black_list_len": bounded(0, 0),
         "seed": 0,
-        "lr": within(0.0, 0),
+        "lr": bounded(0.0, 0),
         "distribute_update_vars": "",
     },
     may_lack="WhiteList BlackList",

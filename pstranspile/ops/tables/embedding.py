@@ -6,10 +6,10 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.facts import AmongThose, Below
-from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.gradient import WantedGradients, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import LONGS, declare, declare_gradient, ints, long, longs, strings, words
-from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged, shape_rule, size
-from pstranspile.ops.tensors.fill import made
+from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged_type, shape_rule, size
+from pstranspile.ops.tensors.fill import types_from_shape
 
 SERVED_RANK = 2
 """The rank of the ids that a lookup on servers takes, as Fluid's fused lookup does."""
@@ -105,7 +105,7 @@ def _lookup_table_v2(_op: Op, types: Types) -> Types:
 
 @shape_rule("fused_embedding_seq_pool")
 def _fused_embedding_seq_pool(_op: Op, types: Types) -> Types:
-    table, ids = one(types, "W"), ragged(types, "Ids")
+    table, ids = one(types, "W"), ragged_type(types, "Ids")
     columns = size(ids.shape[1:])
     width = _table_width(table, ids)
     return {"Out": (TensorType(table.dtype, (-1, -1 if columns < 0 else columns * width), ids.lod_level - 1),)}
@@ -150,7 +150,7 @@ declare(
     doc="Out = what an optimizer keeps for each row of a large table, which begins with `value`",
 )
 
-shape_rule("large_table", "large_table_state")(made)
+shape_rule("large_table", "large_table_state")(types_from_shape)
 
 
 # SelectedRows and ids split among servers and merged again.
@@ -205,10 +205,10 @@ def _split_byref(op: Op, types: Types) -> Types:
 
 
 @gradient("split_byref")
-def _split_byref_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "concat", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+def _split_byref_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (like_forward(op, "concat", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("split_selected_rows")
-def _split_selected_rows_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "sum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+def _split_selected_rows_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (like_forward(op, "sum", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import (
     BOOL,
     FLOATS,
@@ -13,6 +13,7 @@ from pstranspile.ops.schema import (
     INTS,
     LONG,
     UNSCOPED,
+    bounded,
     declare,
     declare_gradient,
     element_type,
@@ -20,7 +21,6 @@ from pstranspile.ops.schema import (
     ints,
     long,
     longs,
-    within,
     words,
 )
 from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, several, shape_rule, size
@@ -63,7 +63,7 @@ declare(
     "assign_value",
     "-> Out",
     {
-        "shape": within(INTS, 0),
+        "shape": bounded(INTS, 0),
         "bool_values": ints(),
         "fp32_values": floats(),
         "int32_values": ints(),
@@ -76,7 +76,7 @@ declare(
 declare(
     "fill",
     "-> Out",
-    {"value": FLOATS, "shape": within(INTS, 0), "dtype": element_type(5), "force_cpu": False},
+    {"value": FLOATS, "shape": bounded(INTS, 0), "dtype": element_type(5), "force_cpu": False},
     doc="Out = a tensor of dims `shape` with the listed values",
 )
 declare(
@@ -99,7 +99,7 @@ shape_rule("fill_zeros_like", "assign")(outputs_like(Out="X"))
 
 
 @shape_rule("fill_constant", "assign_value")
-def made(op: Op, types: Types) -> Types:
+def types_from_shape(op: Op, types: Types) -> Types:
     """Tensors of dims `shape`. If `shape` is empty, ShapeTensor holds the dims, and each of them is -1."""
     dims = ints_attr(op, "shape")
     if not dims and "ShapeTensor" in types:
@@ -146,14 +146,14 @@ def _coalesce_tensor(_op: Op, types: Types) -> Types:
 
 
 @gradient("assign")
-def _assign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (bare_op("assign", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+def _assign_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (bare_op("assign", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("cast")
-def _cast_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _cast_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     attrs = {"in_dtype": op.attrs["out_dtype"], "out_dtype": op.attrs["in_dtype"]}
-    return (bare_op("cast", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
+    return (bare_op("cast", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}, attrs),)
 
 
 declare("fill_zeros_like2", "X -> Out", {"dtype": element_type(5)}, doc="as fill_zeros_like, of any element type")
@@ -194,7 +194,7 @@ declare(
 declare(
     "eye",
     "-> Out",
-    {"dtype": element_type(5), "num_rows": within(LONG, 0), "num_columns": within(long(-1), -1)},
+    {"dtype": element_type(5), "num_rows": bounded(LONG, 0), "num_columns": bounded(long(-1), -1)},
     rows="own",
     constant=True,
     doc="Out = a matrix with ones on its diagonal",
@@ -277,11 +277,11 @@ def eye_dims(op: Op) -> tuple[int, int]:
 # Random tensors, dropout, shuffling and random crops.
 
 _EVEN = {
-    "min": within(-1.0, below="max"),
+    "min": bounded(-1.0, below="max"),
     "max": 1.0,
     "seed": 0,
-    "diag_num": within(0, 0),
-    "diag_step": within(0, 0),
+    "diag_num": bounded(0, 0),
+    "diag_step": bounded(0, 0),
     "diag_val": 1.0,
     "dtype": element_type(5),
 }
@@ -349,7 +349,7 @@ declare(
     "dropout",
     "X Seed? -> Out Mask~",
     {
-        "dropout_prob": within(0.5, 0, 1),
+        "dropout_prob": bounded(0.5, 0, 1),
         "is_test": False,
         "fix_seed": False,
         "seed": 0,
@@ -402,13 +402,13 @@ declare(
 declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
 
 
-shape_rule("gaussian_random", "truncated_gaussian_random")(made)
+shape_rule("gaussian_random", "truncated_gaussian_random")(types_from_shape)
 
 
 @shape_rule("uniform_random", "randint")
 def _uniform_random(op: Op, types: Types) -> Types:
     if "ShapeTensorList" not in types:
-        return made(op, types)
+        return types_from_shape(op, types)
     unknown = (-1,) * len(types["ShapeTensorList"])  # Fluid declares no dims
     return {"Out": (TensorType(dtype_attr(op), unknown),)}
 
@@ -439,7 +439,7 @@ declare(
 declare(
     "random_crop",
     "X Seed -> Out SeedOut~",
-    {"shape": within(INTS, 1), "startup_seed": 0},
+    {"shape": bounded(INTS, 1), "startup_seed": 0},
     may_lack="Seed",
     draws=True,
     doc="Out = a random part of X",

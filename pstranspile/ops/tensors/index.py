@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.facts import AmongThose, Below, Within
-from pstranspile.ops.schema import INT, LONG, UNSCOPED, declare, declare_gradient, element_type, within
+from pstranspile.ops.schema import INT, LONG, UNSCOPED, bounded, declare, declare_gradient, element_type
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -14,8 +14,8 @@ from pstranspile.ops.shapes import (
     disagree,
     dtype_attr,
     fits,
-    given,
     one,
+    one_or_none,
     outputs_like,
     several,
     shape_rule,
@@ -135,14 +135,14 @@ declare(
 declare(
     "shard_index",
     "X -> Out",
-    {"index_num": within(INT, 1), "nshards": within(INT, 1), "shard_id": within(INT, 0), "ignore_value": -1},
+    {"index_num": bounded(INT, 1), "nshards": bounded(INT, 1), "shard_id": bounded(INT, 0), "ignore_value": -1},
     domains={"X": Below("index_num")},
     constant=True,
     doc="Out = X less the start of its shard, ignore_value outside this shard",
 )
 
 
-def _picked(x: TensorType, index: TensorType) -> tuple[int, ...]:
+def _gathered_dims(x: TensorType, index: TensorType) -> tuple[int, ...]:
     """The dims of the slices of x at the positions in `index`. Raises ShapeError if positions have more numbers than x
     has dims.
     """
@@ -157,14 +157,14 @@ def _picked(x: TensorType, index: TensorType) -> tuple[int, ...]:
 @shape_rule("gather_nd")
 def _gather_nd(_op: Op, types: Types) -> Types:
     x, index = one(types, "X"), one(types, "Index")
-    return {"Out": (TensorType(x.dtype, _picked(x, index) if index.shape[-1] >= 0 else (), x.lod_level),)}
+    return {"Out": (TensorType(x.dtype, _gathered_dims(x, index) if index.shape[-1] >= 0 else (), x.lod_level),)}
 
 
 @shape_rule("scatter_nd_add")
 def _scatter_nd_add(_op: Op, types: Types) -> Types:
-    x, index, updates = one(types, "X"), given(types, "Index"), given(types, "Updates")
+    x, index, updates = one(types, "X"), one_or_none(types, "Index"), one_or_none(types, "Updates")
     if index is not None and updates is not None and index.shape[-1] >= 0:
-        dims = _picked(x, index)
+        dims = _gathered_dims(x, index)
         if not fits(updates.shape, dims):
             raise ShapeError(f"Updates is {describe(updates)}, but Index picks {list(dims)}", "Updates")
     return {"Out": (x,)}
@@ -209,7 +209,7 @@ def _multiplex_grad(op: Op, types: Types) -> Types:
 
 @shape_rule("where")
 def _where(_op: Op, types: Types) -> Types:
-    x, y, condition = one(types, "X"), given(types, "Y"), given(types, "Condition")
+    x, y, condition = one(types, "X"), one_or_none(types, "Y"), one_or_none(types, "Condition")
     if y is not None and (y.dtype is not x.dtype or not fits(y.shape, x.shape)):
         disagree("Y", y, "X", x)
     if condition is not None and not fits(condition.shape, x.shape):

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
+from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import (
     INT,
     INTS,
     UNSCOPED,
+    bounded,
     declare,
     declare_gradient,
     dim_of,
@@ -21,7 +22,6 @@ from pstranspile.ops.schema import (
     later,
     longs,
     optional,
-    within,
     words,
 )
 from pstranspile.ops.shapes import (
@@ -31,8 +31,8 @@ from pstranspile.ops.shapes import (
     describe,
     disagree,
     fits,
-    given,
     one,
+    one_or_none,
     outputs_like,
     several,
     shape_rule,
@@ -111,12 +111,12 @@ def _without_data(x: TensorType) -> tuple[TensorType]:
     return (TensorType(x.dtype, (0, *x.shape), x.lod_level),)
 
 
-def _reshaped(x: TensorType, dims: tuple[int, ...]) -> Types:
+def _reshaped_outputs(x: TensorType, dims: tuple[int, ...]) -> Types:
     lod = x.lod_level if dims[:1] == x.shape[:1] else 0
     return {"Out": (TensorType(x.dtype, dims, lod),), "XShape": _without_data(x)}
 
 
-def _listed(types: Types) -> int:
+def _rank_from_shape(types: Types) -> int:
     """The number of dims in the variable of the slot Shape; 0 if it is not known."""
     shape = next((type_.shape for type_ in types.get("Shape", ()) if type_ is not None), ())
     return max(shape[0], 0) if len(shape) == 1 and shape[0] <= MOST_DIMS else 0
@@ -129,8 +129,8 @@ def _reshape(op: Op, types: Types) -> Types:
     if not asked and "Shape" not in types and "ShapeTensor" not in types:
         raise ShapeError("shape is empty, and no variable gives the dims", "X")
     if not asked or "Shape" in types:
-        count = _listed(types)
-        return _reshaped(x, (-1,) * count) if count else {"XShape": _without_data(x)}
+        count = _rank_from_shape(types)
+        return _reshaped_outputs(x, (-1,) * count) if count else {"XShape": _without_data(x)}
     if any(dim == 0 and at >= len(x.shape) for at, dim in enumerate(asked)):
         raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
     if "ShapeTensor" not in types and min(asked) < -1:
@@ -140,7 +140,7 @@ def _reshape(op: Op, types: Types) -> Types:
     dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
     whole = size(x.shape)
     if whole <= 0:  # as in Fluid, dims of 0 count as unknown
-        return _reshaped(x, dims)
+        return _reshaped_outputs(x, dims)
     if asked.count(-1) == 1 and "ShapeTensor" not in types:
         rest = size(tuple(dim for dim in dims if dim != -1))
         if rest <= 0 or whole % rest:
@@ -148,7 +148,7 @@ def _reshape(op: Op, types: Types) -> Types:
         dims = tuple(whole // rest if dim == -1 else dim for dim in dims)
     elif size(dims) >= 0 and size(dims) != whole:
         raise ShapeError(f"X is {describe(x)}, which cannot have the dims {list(asked)}", "X")
-    return _reshaped(x, dims)
+    return _reshaped_outputs(x, dims)
 
 
 @shape_rule("transpose", "transpose2")
@@ -169,9 +169,9 @@ def _squeeze(op: Op, types: Types) -> Types:
         return {"XShape": _without_data(x)}  # an unknown dim may turn out to be of size 1
     if flag(op, "ones_only") and axes and all(-rank <= axis < rank for axis in axes):
         gone = {axis % rank for axis in axes if x.shape[axis] == 1 or x.shape[axis] < 0}
-        return _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
+        return _reshaped_outputs(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
     gone = {axis % rank for axis in axes} or {at for at, dim in enumerate(x.shape) if dim == 1}
-    made = _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
+    made = _reshaped_outputs(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
     for axis in axes:
         inside = -rank <= axis < rank
         if not inside or (x.shape[axis] != 1 and x.shape[axis] >= 0):
@@ -191,19 +191,21 @@ def _unsqueeze(op: Op, types: Types) -> Types:
         if not 0 <= at <= len(dims):
             raise ShapeError(f"axes has {axis}, but X is {describe(x)}", "X")
         dims.insert(at, 1)
-    return _reshaped(x, tuple(dims))
+    return _reshaped_outputs(x, tuple(dims))
 
 
 @shape_rule("flatten", "flatten2")
 def _flatten(op: Op, types: Types) -> Types:
     x = one(types, "X")
     axis = int_attr(op, "axis")
-    return _reshaped(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))  # below 0 if a dim is unknown, as in Fluid
+    return _reshaped_outputs(
+        x, (prod(x.shape[:axis]), prod(x.shape[axis:]))
+    )  # below 0 if a dim is unknown, as in Fluid
 
 
 @shape_rule("reshape2_grad", "transpose2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
 def _from_x_shape(_op: Op, types: Types) -> Types:
-    shape, gradient = one(types, "XShape"), given(types, "Out@GRAD")
+    shape, gradient = one(types, "XShape"), one_or_none(types, "Out@GRAD")
     dtype = shape.dtype if gradient is None else gradient.dtype
     return {"X@GRAD": (TensorType(dtype, shape.shape[1:], shape.lod_level),)}
 
@@ -321,9 +323,9 @@ def _stack_grad(op: Op, types: Types) -> Types:
 
 
 @gradient("split")
-def _split_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _split_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "AxisTensor": op.inputs.get("AxisTensor", ())}
-    return (like_forward(op, "concat", inputs, {"Out": wanted.kept(op, "X")}),)
+    return (like_forward(op, "concat", inputs, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 declare("unbind", "X -> Out*", {"axis": 0}, doc="Out = the slices of X along `axis`, without that dim")
@@ -341,22 +343,22 @@ declare_gradient("partial_concat", "X* Out@GRAD -> X@GRAD*", {"start_index": 0, 
 declare(
     "partial_sum",
     "X* -> Out",
-    {"use_mkldnn": False, "start_index": 0, "length": within(-1, -1)},
+    {"use_mkldnn": False, "start_index": 0, "length": bounded(-1, -1)},
     doc="Out = the sum of columns of all X",
 )
 declare_gradient("partial_sum", "X* Out@GRAD -> X@GRAD*", {"length": -1, "start_index": 0, **UNSCOPED})
 
 
 @gradient("unbind")
-def _unbind_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "stack", {"X": output_gradients(op, "Out")}, {"Y": wanted.kept(op, "X")}),)
+def _unbind_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (like_forward(op, "stack", {"X": output_gradients(op, "Out")}, {"Y": wanted.gradient_names(op, "X")}),)
 
 
-def _partial_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+def _partial_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
     """The gradient op of a partial op. Of the attributes it carries only the choice of columns."""
     inputs = {"X": op.inputs["X"], "Out@GRAD": output_gradients(op, "Out")}
     attrs = {name: op.attrs[name] for name in ("start_index", "length")}
-    return (bare_op(f"{op.type}_grad", inputs, {"X@GRAD": wanted.placed(op, "X")}, attrs),)
+    return (bare_op(f"{op.type}_grad", inputs, {"X@GRAD": wanted.gradients_or_empty(op, "X")}, attrs),)
 
 
 gradient("partial_concat", "partial_sum")(_partial_gradient)
@@ -412,7 +414,7 @@ def pairs(paddings: Dims) -> Padding:
     return list(zip(paddings[::2], paddings[1::2], strict=True))
 
 
-def _padded(dims: Dims, padding: Padding) -> Dims:
+def _padded_dims(dims: Dims, padding: Padding) -> Dims:
     return tuple(-1 if dim < 0 else before + dim + after for dim, (before, after) in zip(dims, padding, strict=True))
 
 
@@ -421,14 +423,14 @@ def _pad(op: Op, types: Types) -> Types:
     x, paddings = one(types, "X"), ints_attr(op, "paddings")
     if len(paddings) != 2 * len(x.shape):
         raise ShapeError(f"paddings is {list(paddings)}, it needs two numbers for each dim of X, {describe(x)}", "X")
-    return {"Out": (x._replace(shape=_padded(x.shape, pairs(paddings))),)}
+    return {"Out": (x._replace(shape=_padded_dims(x.shape, pairs(paddings))),)}
 
 
 @shape_rule("pad_grad")
 def _pad_grad_types(op: Op, types: Types) -> Types:
     out, paddings = one(types, "Out@GRAD"), ints_attr(op, "paddings")
     less = [(-before, -after) for before, after in pairs(paddings)]
-    return {"X@GRAD": (out._replace(shape=_padded(out.shape, less)),)}
+    return {"X@GRAD": (out._replace(shape=_padded_dims(out.shape, less)),)}
 
 
 @shape_rule("pad2d")
@@ -438,9 +440,13 @@ def _pad2d(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)}, images have four dims", "X")
     if "Paddings" in types:
         return {
-            "Out": (x._replace(shape=(*x.shape[:2], -1, -1) if not _last(op) else (x.shape[0], -1, -1, x.shape[3])),)
+            "Out": (
+                x._replace(
+                    shape=(*x.shape[:2], -1, -1) if not _is_channels_last(op) else (x.shape[0], -1, -1, x.shape[3])
+                ),
+            )
         }
-    return {"Out": (x._replace(shape=_padded(x.shape, image_padding(op, ints_attr(op, "paddings")))),)}
+    return {"Out": (x._replace(shape=_padded_dims(x.shape, image_padding(op, ints_attr(op, "paddings")))),)}
 
 
 @shape_rule("pad_constant_like")
@@ -454,7 +460,7 @@ def _pad_constant_like(_op: Op, types: Types) -> Types:
 @shape_rule("crop", "crop_tensor")
 def _crop(op: Op, types: Types) -> Types:
     x, shape = one(types, "X"), ints_attr(op, "shape")
-    like = given(types, "Y")
+    like = one_or_none(types, "Y")
     if like is not None:
         shape = like.shape
     if ("Shape" in types and "ShapeTensor" not in types) or not shape:
@@ -471,7 +477,7 @@ def _crop(op: Op, types: Types) -> Types:
     return {"Out": (x._replace(shape=shape),)}
 
 
-def _last(op: Op) -> bool:
+def _is_channels_last(op: Op) -> bool:
     return text(op, "data_format") == "NHWC"
 
 
@@ -480,10 +486,10 @@ def image_padding(op: Op, paddings: Dims) -> Padding:
     if len(paddings) != 4:
         raise ShapeError(f"paddings is {list(paddings)}, not top, bottom, left and right", "X")
     spatial = pairs(paddings)
-    return [(0, 0), *spatial, (0, 0)] if _last(op) else [(0, 0), (0, 0), *spatial]
+    return [(0, 0), *spatial, (0, 0)] if _is_channels_last(op) else [(0, 0), (0, 0), *spatial]
 
 
-declare("pad", "X -> Out", {"paddings": within(INTS, 0), "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
+declare("pad", "X -> Out", {"paddings": bounded(INTS, 0), "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
 declare_gradient("pad", "Out@GRAD -> X@GRAD", linear=True, result_lod="none")
 declare(
     "pad2d",
@@ -541,7 +547,7 @@ declare(
 declare_gradient("expand", "X ExpandTimes? expand_times_tensor*? Out@GRAD -> X@GRAD", result_lod="none")
 
 
-def _cut(dim: int, start: int, end: int) -> int:
+def _sliced_length(dim: int, start: int, end: int) -> int:
     """The number of elements of a dim from `start` to `end`; negative positions count from the end."""
     if dim < 0:
         return -1
@@ -564,7 +570,7 @@ def _slice(op: Op, types: Types) -> Types:
     for axis, start, end, checked in zip(axes, starts, ends, flags, strict=False):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
-        dims[axis] = -1 if checked == -1 else _cut(dims[axis], start, end)
+        dims[axis] = -1 if checked == -1 else _sliced_length(dims[axis], start, end)
     gone = ints_attr(op, "decrease_axis")
     left = tuple(dim for at, dim in enumerate(dims) if at not in gone) or (1,)
     return {"Out": (TensorType(x.dtype, left, 0 if 0 in axes else x.lod_level),)}
@@ -616,13 +622,13 @@ declare_gradient("expand_as", "X target_tensor Out@GRAD -> X@GRAD", result_lod="
 
 
 @gradient("flip")
-def _flip_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "flip", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+def _flip_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    return (like_forward(op, "flip", {"X": output_gradients(op, "Out")}, {"Out": wanted.gradient_names(op, "X")}),)
 
 
 @gradient("reverse")
-def _reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    gradients = {"Out": wanted.kept(op, "X")}
+def _reverse_gradient(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
+    gradients = {"Out": wanted.gradient_names(op, "X")}
     return (bare_op("reverse", {"X": output_gradients(op, "Out")}, gradients, {"axis": op.attrs["axis"]}),)
 
 

@@ -10,6 +10,7 @@ from pstranspile.ops.schema import (
     FLOAT,
     INT,
     UNSCOPED,
+    bounded,
     declare,
     declare_gradient,
     dim_of,
@@ -17,7 +18,6 @@ from pstranspile.ops.schema import (
     long,
     longs,
     strings,
-    within,
     words,
 )
 from pstranspile.ops.shapes import (
@@ -27,8 +27,8 @@ from pstranspile.ops.shapes import (
     describe,
     disagree,
     fits,
-    given,
     one,
+    one_or_none,
     outputs_like,
     require_alike,
     results_like,
@@ -245,7 +245,7 @@ def _one_each(scores: Dims, labels: Dims) -> bool:
 def _rank_loss(_op: Op, types: Types) -> Types:
     label = one(types, "Label")
     for slot in ("Left", "Right"):
-        score = given(types, slot)
+        score = one_or_none(types, slot)
         if score is not None and (score.dtype is not label.dtype or not _one_each(score.shape, label.shape)):
             disagree(slot, score, "Label", label)
     return {"Out": (one(types, "Label")._replace(lod_level=0),)}
@@ -308,7 +308,7 @@ declare_gradient("nll_loss", "X Label Weight? Total_weight Out@GRAD -> X@GRAD")
 declare(
     "center_loss",
     "X Label Centers CenterUpdateRate -> CentersOut SampleCenterDiff Loss",
-    {"cluster_num": within(INT, 1), "need_update": BOOL},
+    {"cluster_num": bounded(INT, 1), "need_update": BOOL},
     domains={"Label": Below("cluster_num")},
     doc="Loss = half the squared distance of X to the centre of its class",
 )
@@ -317,7 +317,7 @@ declare_gradient("center_loss", "X SampleCenterDiff Loss@GRAD -> X@GRAD")
 
 @shape_rule("label_smooth")
 def _label_smooth(_op: Op, types: Types) -> Types:
-    x, prior = one(types, "X"), given(types, "PriorDist")
+    x, prior = one(types, "X"), one_or_none(types, "PriorDist")
     if prior is not None and not fits(prior.shape, (1, x.shape[-1])):
         disagree("PriorDist", prior, "X", x)
     return {"Out": (x,)}
@@ -357,7 +357,7 @@ def _kldiv_loss(op: Op, types: Types) -> Types:
 
 @shape_rule("nll_loss")
 def _nll_loss(op: Op, types: Types) -> Types:
-    x, label, weight = one(types, "X"), one(types, "Label"), given(types, "Weight")
+    x, label, weight = one(types, "X"), one(types, "Label"), one_or_none(types, "Weight")
     if len(x.shape) not in (2, 4):
         raise ShapeError(f"X has {len(x.shape)} dims, not 2 or 4", "X")
     per_row = (x.shape[0], *x.shape[2:])
@@ -398,9 +398,9 @@ declare(
     "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? -> "
     "Cost SampleLogits~ SampleLabels~",
     {
-        "num_total_classes": within(INT, 1),
+        "num_total_classes": bounded(INT, 1),
         "num_neg_samples": 10,
-        "sampler": within(0, 0, 2),
+        "sampler": bounded(0, 0, 2),
         "seed": 0,
         "is_sparse": False,
         "custom_neg_classes": ints(),
@@ -420,7 +420,7 @@ declare_gradient(
 declare(
     "hierarchical_sigmoid",
     "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
-    {"num_classes": within(2, 2), "is_sparse": False, **_TABLES},
+    {"num_classes": bounded(2, 2), "is_sparse": False, **_TABLES},
     looks_up="W",
     domains={"Label": Below("num_classes"), "PathTable": Below("W", 0, ends=True), "PathCode": "binary"},
     doc="Out = the sum of binary losses along the label's path in a tree of classes",
@@ -436,7 +436,7 @@ declare_gradient(
 def _nce(op: Op, types: Types) -> Types:
     x, label = one(types, "Input"), one(types, "Label")
     width = x.shape[1:]
-    weight = given(types, "Weight")
+    weight = one_or_none(types, "Weight")
     if weight is not None and not fits(width, weight.shape[1:]):
         disagree("Weight", weight, "Input", x)
     true_classes = label.shape[1] if len(label.shape) == 2 else 1
@@ -450,7 +450,7 @@ def _nce(op: Op, types: Types) -> Types:
 
 @shape_rule("hierarchical_sigmoid")
 def _hierarchical_sigmoid(_op: Op, types: Types) -> Types:
-    x, weight = one(types, "X"), given(types, "W")
+    x, weight = one(types, "X"), one_or_none(types, "W")
     if weight is not None and not fits(x.shape[1:], weight.shape[1:]):
         disagree("W", weight, "X", x)
     return {"Out": (TensorType(x.dtype, (x.shape[0], 1)),)}

@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.facts import Below
-from pstranspile.ops.schema import INT, declare, within
+from pstranspile.ops.schema import INT, bounded, declare
 from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, one, require_alike, shape_rule
 
 declare(
@@ -17,7 +17,7 @@ declare(
 declare(
     "auc",
     "Predict Label StatPos StatNeg -> AUC StatPosOut StatNegOut",
-    {"curve": "ROC", "num_thresholds": within(8191, 0), "slide_steps": within(1, 0)},
+    {"curve": "ROC", "num_thresholds": bounded(8191, 0), "slide_steps": bounded(1, 0)},
     domains={"Label": "binary"},
     doc="AUC = the area under the curve over all batches, from histograms of predictions",
 )
@@ -47,7 +47,7 @@ def _auc(op: Op, types: Types) -> Types:
 declare(
     "precision_recall",
     "MaxProbs Indices Labels Weights? StatesInfo? -> BatchMetrics AccumMetrics AccumStatesInfo",
-    {"class_number": within(INT, 1)},
+    {"class_number": bounded(INT, 1)},
     rows="own",
     domains={"Indices": Below("class_number"), "Labels": Below("class_number")},
     doc="precision and recall of each class, for this batch and so far",
@@ -55,7 +55,7 @@ declare(
 declare(
     "mean_iou",
     "Predictions Labels InWrongs*? InCorrects*? InMeanIou*? -> OutMeanIou OutWrong OutCorrect",
-    {"num_classes": within(INT, 1)},
+    {"num_classes": bounded(INT, 1)},
     domains={"Predictions": Below("num_classes"), "Labels": Below("num_classes")},
     doc="OutMeanIou = the mean over classes of intersection over union",
 )

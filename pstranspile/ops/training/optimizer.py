@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op
-from pstranspile.ops.schema import FLOAT, LONG, declare, later, long, within
+from pstranspile.ops.schema import FLOAT, LONG, bounded, declare, later, long
 from pstranspile.ops.shapes import Types, one, shape_rule
 from pstranspile.ops.work import WorkRule, elements, work_rule
 
@@ -67,7 +67,7 @@ declare(
     {
         "average_window": 0.0,
         "max_average_window": LONG,
-        "min_average_window": within(long(10000), below="max_average_window"),
+        "min_average_window": bounded(long(10000), below="max_average_window"),
     },
     row_wise=True,
     doc="sums of `param` over windows of updates, for averaging a model",
@@ -168,8 +168,8 @@ declare(
 # sparse.
 
 
-def _each(count: float) -> WorkRule:
-    """The rule of updates with `count` operations on each element of the gradient."""
+def _work_per_element(count: float) -> WorkRule:
+    """The work rule of optimizer updates with `count` operations on each element of the gradient."""
     return lambda _op, types: count * elements(types, "Grad")
 
 
@@ -180,4 +180,4 @@ for _count, _types in (
     (12, ("adam", "adamax", "adadelta", "rmsprop")),
     (16, ("ftrl", "lamb")),
 ):
-    work_rule(*_types)(_each(_count))
+    work_rule(*_types)(_work_per_element(_count))

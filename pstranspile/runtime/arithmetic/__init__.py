@@ -72,10 +72,10 @@ def either(plain: Callable[P, T], otherwise: Callable[P, T]) -> Callable[P, T]:
     """A function that calls `plain` in numpy's arithmetic, and `otherwise` in another one."""
 
     @wraps(plain)
-    def chosen(*arguments: P.args, **options: P.kwargs) -> T:
+    def dispatch(*arguments: P.args, **options: P.kwargs) -> T:
         return (plain if _CHOSEN.get() is None else otherwise)(*arguments, **options)
 
-    return chosen
+    return dispatch
 
 
 def word(plain: Callable[P, T]) -> Callable[P, T]:

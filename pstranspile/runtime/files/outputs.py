@@ -49,7 +49,7 @@ def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) 
             work.mkdir(mode)
         except FileExistsError:  # of another thread
             continue
-        lock = _locked(work)
+        lock = _acquire_lock(work)
         if lock is not None:
             break  # otherwise another process has removed the folder before it was locked
     try:
@@ -61,9 +61,9 @@ def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) 
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Generator[None]:
+def folder_lock(folder: Path) -> Generator[None]:
     """Holds a lock on a folder until the end of the block. Other processes that call this for the same folder wait."""
-    handle = _locked(folder)
+    handle = _acquire_lock(folder)
     try:
         yield
     finally:
@@ -71,7 +71,7 @@ def locked(folder: Path) -> Generator[None]:
             os.close(handle)
 
 
-class Reading:
+class ReadLock:
     """Protects a folder from being removed by users of `locked_if_free` until `close`, or until this object is deleted.
 
     `there` is false if the folder does not exist.
@@ -79,7 +79,7 @@ class Reading:
 
     def __init__(self, folder: Path):
         try:
-            handle = _locked(folder, shared=True)
+            handle = _acquire_lock(folder, shared=True)
         except OSError:  # the folder may not be listed: only the files in it may be read
             handle = -1
         self.there = handle is not None
@@ -97,7 +97,7 @@ def locked_if_free(folder: Path) -> Generator[bool]:
     """Locks a folder until the end of the block, unless it is locked already. Yields whether this
     process got the lock.
     """
-    handle = _locked(folder, wait=False) if fcntl is not None else -1
+    handle = _acquire_lock(folder, wait=False) if fcntl is not None else -1
     try:
         yield handle is not None
     finally:
@@ -150,7 +150,7 @@ def _free(path: Path, handle: int | None) -> None:
     os.close(handle)
 
 
-def _locked(folder: Path, *, wait: bool = True, shared: bool = False) -> int | None:
+def _acquire_lock(folder: Path, *, wait: bool = True, shared: bool = False) -> int | None:
     """A file handle that holds the lock of a folder (-1 if there are no locks); None if the folder is locked, or does
     not exist.
     """
@@ -185,7 +185,7 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
         ]
     for folder in folders:
         with contextlib.suppress(OSError):  # of another user
-            lock = _locked(folder, wait=False)
+            lock = _acquire_lock(folder, wait=False)
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
@@ -261,9 +261,9 @@ def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) 
     does not have are removed; all other files of the folder stay. Raises DiagnosticError when a file can't be written.
     """
     _require_names(folder, files)
-    with _told(Path(folder)):
+    with _convert_file_errors(Path(folder)):
         require_local(folder)
-    with _told(Path(folder)), _folder_made(Path(folder).parent), locked(Path(folder).parent):
+    with _convert_file_errors(Path(folder)), _folder_made(Path(folder).parent), folder_lock(Path(folder).parent):
         if not os.path.lexists(folder):
             _write_new(Path(folder), files)
             return
@@ -288,7 +288,7 @@ def _require_no_folders(folder: Path, files: Mapping[str, Content]) -> None:
 
 
 @contextmanager
-def _told(target: Path) -> Generator[None]:
+def _convert_file_errors(target: Path) -> Generator[None]:
     """Converts errors of the file system into DiagnosticErrors."""
     try:
         yield
@@ -302,7 +302,7 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
     What is not a regular file (a terminal, a pipe) is written to directly. Raises DiagnosticError.
     """
     named = Path(path)
-    with _told(named):
+    with _convert_file_errors(named):
         require_local(path)
         if named.exists() and not named.is_file() and not named.is_dir():
             named.write_bytes(data)
@@ -310,7 +310,7 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
         target = named.resolve()
     files = {target.name: data}
     _require_names(named.parent, files)
-    with _told(named), _folder_made(target.parent):
+    with _convert_file_errors(named), _folder_made(target.parent):
         _require_no_folders(target.parent, files)
         _write_in_place(target.parent, files)
 
@@ -389,7 +389,7 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
     it is empty or of this `kind` ("": any).
     """
     target = Path(path)
-    with _told(target):
+    with _convert_file_errors(target):
         require_local(path)
         _require_other(target, inputs)
         if target.is_dir():
@@ -402,7 +402,7 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
 
 def require_writable_folder(path: str | os.PathLike[str]) -> None:
     """Raises DiagnosticError if no files can be written to a folder, which need not exist yet."""
-    with _told(Path(path)):
+    with _convert_file_errors(Path(path)):
         require_local(path)
         _require_place(Path(path).resolve(), Path(path))
 
@@ -424,7 +424,7 @@ def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> N
     """Raises DiagnosticError if a file in a folder would be replaced that is not of the kind to be written. `kinds`
     maps the names of files to kinds.
     """
-    with _told(Path(folder)):
+    with _convert_file_errors(Path(folder)):
         for name, kind in kinds.items():
             _require_kind(Path(folder, name), kind)
 
@@ -456,7 +456,7 @@ def require_own(folder: str | os.PathLike[str], names: Iterable[str], inputs: It
     """
     place, files = Path(folder), dict.fromkeys(names, b"")
     read = [*inputs]
-    with _told(place):
+    with _convert_file_errors(place):
         stale = stale_files(place, files)
         for name in [*files, *stale]:
             _require_other(place / name, read)

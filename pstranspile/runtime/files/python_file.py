@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, name_list
 from pstranspile.ir.model import Location, Module
 from pstranspile.ir.reading import misspelt
 
@@ -67,7 +67,7 @@ def value_of(file: str, name: str) -> Any:
             for known in _public(imported)
             if getattr(vars(imported)[known], "__module__", "") == imported.__name__
         ]
-        there = did_you_mean(name, _public(imported)) or (f"; it has {listed(own)}" if own else "")
+        there = did_you_mean(name, _public(imported)) or (f"; it has {name_list(own)}" if own else "")
         _refuse(file, f"it has no {name}{there}")
     return getattr(imported, name)
 
@@ -75,7 +75,7 @@ def value_of(file: str, name: str) -> Any:
 def imported_file(file: str) -> ModuleType:
     """The module of a Python file, imported once. Raises DiagnosticError as `module_of` does."""
     with redirect_stdout(sys.stderr):
-        return calling(file, lambda: _imported(file, os.path.realpath(file)), imports=True)
+        return calling(file, lambda: _import_file(file, os.path.realpath(file)), imports=True)
 
 
 def function_of(file: str, name: str) -> Callable[..., Any]:
@@ -94,7 +94,7 @@ def _public(imported: ModuleType) -> list[str]:
     return [name for name in vars(imported) if not name.startswith("_")]
 
 
-def _imported(file: str, place: str) -> ModuleType:
+def _import_file(file: str, place: str) -> ModuleType:
     """The module of a file, imported as `import` does it, with the folder of the file first on the path."""
     stem = Path(place).stem
     held = sys.modules.get(stem)
@@ -138,7 +138,7 @@ def calling(
             message += '; a file whose work stands under `if __name__ == "__main__":` can be imported'
         raise DiagnosticError([_finding(stop, file, message)]) from None
     except SyntaxError as problem:
-        where = Location(_shown(problem.filename or file, file), problem.lineno or 0, problem.offset or 0)
+        where = Location(_display_path(problem.filename or file, file), problem.lineno or 0, problem.offset or 0)
         raise DiagnosticError([error("input-python", f"SyntaxError: {problem.msg}", where)]) from problem
     except BaseException as problem:  # the user's code may raise anything
         raise DiagnosticError([_finding(problem, file)]) from problem
@@ -149,9 +149,9 @@ def _finding(problem: BaseException, file: str, message: str = "") -> Any:
     there are notes. `message` is that of the finding (default: that of the exception).
     """
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_of_user(frame.filename)]
-    places = [_expression(frame, _shown(frame.filename, file)) for frame in frames]
+    places = [_expression(frame, _display_path(frame.filename, file)) for frame in frames]
     kind = type(problem).__name__
-    lines = [] if message else _said(problem).splitlines()
+    lines = [] if message else _exception_text(problem).splitlines()
     message = message or (f"{kind}: {lines[0]}" if lines else kind)
     notes = [Note("called from here", *place) for place in reversed(places[:-1])][:_MOST_CALLS]
     notes += [Note("\n".join(lines[1:]))] if any(line.strip() for line in lines[1:]) else []
@@ -159,7 +159,7 @@ def _finding(problem: BaseException, file: str, message: str = "") -> Any:
     return error("input-python", message, place, focus=focus, notes=notes)
 
 
-def _said(problem: BaseException) -> str:
+def _exception_text(problem: BaseException) -> str:
     """The text of an exception; empty if the exception can't give it."""
     try:
         return str(problem)
@@ -189,6 +189,6 @@ def _is_of_user(file: str) -> bool:
     return not (library or file.startswith((_PACKAGE, "<", *_IMPORTING)))
 
 
-def _shown(found: str, file: str) -> str:
+def _display_path(found: str, file: str) -> str:
     """The name of a file in messages: as the user gave it, if it is the user's file."""
     return file if os.path.realpath(found) == os.path.realpath(file) else found

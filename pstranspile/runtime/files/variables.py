@@ -23,17 +23,17 @@ import numpy as np
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
-from pstranspile.ir.expect import checked, expect, expect_program, names_of, path_of
-from pstranspile.ir.json_text import told
+from pstranspile.ir.expect import check_arguments, expect, expect_program, names_of, path_of
+from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.files.outputs import write_variables
 from pstranspile.runtime.large.forms import rows_alone
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import (
-    Reader,
+    FieldReader,
     encode,
-    opened,
+    open_reader,
     read_combined,
     read_selected_rows,
     read_tensor,
@@ -124,7 +124,7 @@ def read_safetensors(path: str | os.PathLike[str], names: Iterable[str] | None =
     Elements of type BF16, which numpy does not have, become float32. Raises DiagnosticError for a file that can't be
     read, is damaged, or lacks one of `names`.
     """
-    with opened(Path(path)) as reader:
+    with open_reader(Path(path)) as reader:
         entries, start = _header(reader)
         if names is not None:
             wanted = dict.fromkeys(names)
@@ -138,19 +138,19 @@ def read_safetensors(path: str | os.PathLike[str], names: Iterable[str] | None =
 
 def tensors_from_bytes(data: bytes, source: str = "bytes") -> dict[str, Array]:
     """The arrays in the bytes of a file, by name; `source` names them in messages. Raises DiagnosticError."""
-    reader = Reader(BytesIO(data), source)
+    reader = FieldReader(BytesIO(data), source)
     entries, start = _header(reader)
     return {entry.name: _read(reader, entry, start) for entry in entries}
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """The `__metadata__` of a file, empty if it has none. Raises DiagnosticError."""
-    with opened(Path(path)) as reader:
+    with open_reader(Path(path)) as reader:
         header = _json(reader)
     return _metadata(reader, header)
 
 
-def _read(reader: Reader, entry: _Entry, start: int) -> Array:
+def _read(reader: FieldReader, entry: _Entry, start: int) -> Array:
     reader.at = reader.stream.seek(start + entry.start)
     value = reader.array(_NUMPY[entry.kind], entry.shape, f"elements of {entry.name}")
     if entry.kind == "BF16":
@@ -165,28 +165,28 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _json(reader: Reader) -> dict[str, Any]:
+def _json(reader: FieldReader) -> dict[str, Any]:
     size = reader.number("Q", "size of the header")
-    if size > min(reader.left, _MAX_HEADER):
-        reader.damaged("size of the header", f"{size} bytes are announced, {reader.left} are left", 0)
+    if size > min(reader.bytes_left, _MAX_HEADER):
+        reader.raise_damaged("size of the header", f"{size} bytes are announced, {reader.bytes_left} are left", 0)
     at = reader.at
     try:
         header: Any = json.loads(reader.take(size, "header").decode("utf-8"), object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as problem:
-        reader.damaged("header", f"it is not the JSON it should be: {told(problem)}", at)
+        reader.raise_damaged("header", f"it is not the JSON it should be: {describe_json_error(problem)}", at)
     if not isinstance(header, dict):
-        reader.damaged("header", "it is not a JSON object", at)
+        reader.raise_damaged("header", "it is not a JSON object", at)
     return cast("dict[str, Any]", header)
 
 
-def _metadata(reader: Reader, header: dict[str, Any]) -> dict[str, str]:
+def _metadata(reader: FieldReader, header: dict[str, Any]) -> dict[str, str]:
     result: Any = header.pop(METADATA, {})
     if not isinstance(result, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", result).values()):
-        reader.damaged(METADATA, "it does not hold strings by name", 8)
+        reader.raise_damaged(METADATA, "it does not hold strings by name", 8)
     return cast("dict[str, str]", result)
 
 
-def _header(reader: Reader) -> tuple[list[_Entry], int]:
+def _header(reader: FieldReader) -> tuple[list[_Entry], int]:
     """The tensors in the order they lie in the file, and the byte at which the first starts."""
     header = _json(reader)
     _metadata(reader, header)
@@ -194,10 +194,12 @@ def _header(reader: Reader) -> tuple[list[_Entry], int]:
     at = 0
     for entry in entries:
         if entry.start != at:
-            reader.damaged(f"data_offsets of {entry.name}", f"its elements start at {entry.start}, not at {at}", 8)
+            reader.raise_damaged(
+                f"data_offsets of {entry.name}", f"its elements start at {entry.start}, not at {at}", 8
+            )
         at = entry.end
-    if at != reader.left:
-        reader.damaged("elements", f"{at} bytes are described, {reader.left} are there")
+    if at != reader.bytes_left:
+        reader.raise_damaged("elements", f"{at} bytes are described, {reader.bytes_left} are there")
     return entries, reader.at
 
 
@@ -209,20 +211,20 @@ def _naturals(value: Any) -> tuple[int, ...] | None:
     return tuple(items) if all(type(item) is int and item >= 0 for item in items) else None
 
 
-def _entry(reader: Reader, name: str, held: Any) -> _Entry:
+def _entry(reader: FieldReader, name: str, held: Any) -> _Entry:
     if not isinstance(held, dict):
-        reader.damaged(name, "its entry in the header is not an object", 8)
+        reader.raise_damaged(name, "its entry in the header is not an object", 8)
     fields = cast("dict[str, Any]", held)
     kind, shape, place = fields.get("dtype"), _naturals(fields.get("shape")), _naturals(fields.get("data_offsets"))
     if not isinstance(kind, str) or kind not in _NUMPY:
         refuse("values-type", reader.file, f"dtype of {name}, byte 8: {kind!r} is not a known element type")
     if shape is None:
-        reader.damaged(f"shape of {name}", f"{fields.get('shape')!r} is not a list of dims", 8)
+        reader.raise_damaged(f"shape of {name}", f"{fields.get('shape')!r} is not a list of dims", 8)
     if place is None or len(place) != 2 or place[0] > place[1]:
-        reader.damaged(f"data_offsets of {name}", f"{fields.get('data_offsets')!r} is not a start and an end", 8)
+        reader.raise_damaged(f"data_offsets of {name}", f"{fields.get('data_offsets')!r} is not a start and an end", 8)
     size = math.prod(shape) * np.dtype(_NUMPY[kind]).itemsize
     if place[1] - place[0] != size:
-        reader.damaged(f"data_offsets of {name}", f"{kind}{list(shape)} takes {size} bytes, not {list(place)}", 8)
+        reader.raise_damaged(f"data_offsets of {name}", f"{kind}{list(shape)} takes {size} bytes, not {list(place)}", 8)
     return _Entry(name, kind, shape, place[0], place[1])
 
 
@@ -247,7 +249,7 @@ def persistable_names(program: Program) -> tuple[str, ...]:
     return tuple(sorted(name for name, var in program.blocks[0].vars.items() if var.persistable and var.kind in kept))
 
 
-@checked
+@check_arguments
 def save_variables(
     program: Program,
     scope: Mapping[str, Any],
@@ -266,7 +268,7 @@ def save_variables(
     """
     expect(scope, Mapping, "save_variables", "a scope")
     path_of(target, "save_variables")
-    chosen = _chosen(program, names, layout, "save_variables")
+    chosen = _selected_names(program, names, layout, "save_variables")
     missing = [name for name in chosen if scope.get(name) is None]
     if missing:
         raise DiagnosticError([_finding("values-none", target, f"{name} has no value yet") for name in missing])
@@ -284,7 +286,7 @@ def save_variables(
         write_variables(target, {file: list(encode(value, as_fp16)) for file, value in files.items()})
 
 
-@checked
+@check_arguments
 def load_variables(
     program: Program,
     scope: MutableMapping[str, Any],
@@ -302,7 +304,7 @@ def load_variables(
     """
     expect(scope, MutableMapping, "load_variables", "a scope")
     path_of(source, "load_variables")
-    chosen = _chosen(program, names, layout, "load_variables")
+    chosen = _selected_names(program, names, layout, "load_variables")
     if layout == "combined":
         values: dict[str, Any] = dict(read_combined(source, chosen))
     elif layout == "safetensors":
@@ -318,7 +320,7 @@ def load_variables(
     scope.update(values)
 
 
-def _chosen(program: Program, names: Iterable[str] | None, layout: str, caller: str) -> tuple[str, ...]:
+def _selected_names(program: Program, names: Iterable[str] | None, layout: str, caller: str) -> tuple[str, ...]:
     expect_program(program, caller)
     if layout not in ("files", "combined", "safetensors"):
         raise ValueError(f"the layouts are files, combined and safetensors, not {layout!r}")

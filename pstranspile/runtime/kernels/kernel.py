@@ -28,7 +28,7 @@ per step. Most kernels have no use for two functions. They are written as the in
   the list of a duplicable slot.
 * A kernel returns the value of the output slot named in the decorator, or a tuple if several are named. A duplicable
   slot takes a list. None leaves a variable unchanged. Slots that the op does not have are dropped, so a kernel should
-  ask `wanted(op, slot)` before it computes a costly one.
+  ask `has_output(op, slot)` before it computes a costly one.
 * An output slot named in `spares` may be removed from the op if nothing reads it. It must be one that can't fail.
 * Values are numpy arrays and SelectedRows. The caller handles LoD. An output gets the LoD of the first input that has
   one, if it has as many rows as the LoD describes. The option `lod` changes this: with "none" outputs have no LoD; with
@@ -84,7 +84,7 @@ class Surroundings(Protocol):
     variables' values.
     """
 
-    def declared(self, name: str) -> Var | None:
+    def declaration(self, name: str) -> Var | None:
         """The declaration that a variable's name resolves to at the op, None if there is none."""
         ...
 
@@ -280,7 +280,7 @@ def _reader(name: str, annotation: Any, default: Any) -> Callable[[Op], Any]:
         return lambda op: op
     if name.startswith("wants_"):
         slot = name.removeprefix("wants_").replace("_GRAD", "@GRAD")
-        return lambda op: wanted(op, slot)
+        return lambda op: has_output(op, slot)
     kind = getattr(annotation, "__name__", annotation)
     if kind == "int":
         return lambda op: int_attr(op, name, default or 0)
@@ -309,7 +309,7 @@ def _load(family: str) -> None:
             raise
 
 
-def wanted(op: Op, slot: str) -> bool:
+def has_output(op: Op, slot: str) -> bool:
     """Whether the op has a variable in this output slot."""
     return bool(op.outputs.get(slot))
 

@@ -120,7 +120,7 @@ def align(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
     return x, y
 
 
-def aligned(op: Op, function: Callable[[Array, Array], Array]) -> Run:
+def aligned_kernel(op: Op, function: Callable[[Array, Array], Array]) -> Run:
     """The kernel of an op that is a function of X and Y, aligned at the op's attribute `axis`."""
     axis = int_attr(op, "axis", -1)
 
@@ -153,7 +153,7 @@ def register_ufuncs(names: Mapping[str, str]) -> None:
 
     def make(op: Op) -> Run:
         ufunc = getattr(np, names[op.type])
-        return aligned(op, partial(_over_first, ufunc) if OVER in op.attrs else ufunc)
+        return aligned_kernel(op, partial(_over_first, ufunc) if OVER in op.attrs else ufunc)
 
     kernel(" ".join(names), inline=inline, new=True, reuses=True)(make)
 
@@ -176,12 +176,12 @@ def sum_to(gradient: Array, shape: tuple[int, ...], axis: int) -> Array:
     """A gradient of the broadcast shape, summed over the dims that were broadcast from `shape`."""
     if gradient.shape == shape:
         return gradient
-    repeated = _repeated(gradient.shape, shape, axis)
+    repeated = _broadcast_axes(gradient.shape, shape, axis)
     return sum_over(gradient, repeated).reshape(shape)
 
 
 @lru_cache(maxsize=1024)
-def _repeated(wide: tuple[int, ...], narrow: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _broadcast_axes(wide: tuple[int, ...], narrow: tuple[int, ...], axis: int) -> tuple[int, ...]:
     start = axis if axis >= 0 and len(wide) != len(narrow) else len(wide) - len(narrow)
     end = start + len(narrow)
     return tuple(at for at in range(len(wide)) if not start <= at < end or narrow[at - start] == 1)
@@ -207,25 +207,25 @@ def formula(
     `$name` stands for the FLOAT attribute `name`. `over` and `new` are those of `kernel`.
     """
 
-    def filled(op: Op) -> str:
+    def expand_attributes(op: Op) -> str:
         text = expression(op) if callable(expression) else expression
         return re.sub(r"\$(\w+)", lambda name: repr(real(op, name[1])), text)
 
     constant = isinstance(expression, str) and "$" not in expression
-    kernel(op_type, output, lod=lod, inline=expression if constant else filled, over=over, new=new)(
-        lambda op: _function(filled(op))
+    kernel(op_type, output, lod=lod, inline=expression if constant else expand_attributes, over=over, new=new)(
+        lambda op: _function(expand_attributes(op))
     )
 
 
 @lru_cache(maxsize=1024)
 def _function(expression: str) -> Run:
     """A function that computes an expression. `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
-    names: dict[str, str] = _Names()
+    names: dict[str, str] = _RecordedNames()
     body = expression.format_map(names)
     return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS, **NUMBERS})
 
 
-class _Names(dict[str, str]):
+class _RecordedNames(dict[str, str]):
     """A mapping that records every name that is looked up."""
 
     def __missing__(self, name: str) -> str:
@@ -250,11 +250,11 @@ def as_matrix(x: Array, split: int = 1) -> Array:
     return x.reshape(prod(x.shape[:split]), prod(x.shape[split:]))
 
 
-def listed(tensor: Array | None, parts: Sequence[Array] | None, attribute: Dims) -> Dims:
+def integers_from(tensor: Array | None, parts: Sequence[Array] | None, attribute: Dims) -> Dims:
     """Integers from a tensor, else from a list of tensors with one element each, else from an attribute."""
     if tensor is not None:
         return tuple(int(number) for number in tensor.reshape(-1))
-    return tuple(int(first(part)) for part in parts or ()) or attribute
+    return tuple(int(first_number(part)) for part in parts or ()) or attribute
 
 
 def reduced_axes(op: Op) -> Callable[[int], tuple[int, ...]]:
@@ -273,7 +273,7 @@ def at_least_1d(value: Array) -> Array:
     return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
 
 
-def first(value: Array) -> Any:
+def first_number(value: Array) -> Any:
     """The first element as a Python number."""
     return value.item(0)
 
@@ -327,5 +327,5 @@ def check_ids(ids: Array, count: int, what: str) -> None:
     row.
     """
     if not all_ids(ids, count):
-        wrong = first(ids[(ids < 0) | (ids >= count)])
+        wrong = first_number(ids[(ids < 0) | (ids >= count)])
         raise ValueError(f"{what} {wrong} is not in 0 to {count - 1}")

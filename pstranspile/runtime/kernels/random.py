@@ -48,7 +48,7 @@ class Rows(NamedTuple):
     whole: int | Array | None = None
 
     @staticmethod
-    def one(count: int) -> Rows:
+    def single_row(count: int) -> Rows:
         """The rows of a tensor that is independent of the batch: all its elements form one row."""
         return Rows(np.zeros(1, "int64"), count)
 
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
         """The number of elements."""
         return self.sizes * len(self.places) if isinstance(self.sizes, int) else int(self.sizes.sum())
 
-    def arranged(self, numbers: Array) -> Array:
+    def to_element_order(self, numbers: Array) -> Array:
         """Numbers that are given row after row, reordered to the order of the tensor's elements; flat."""
         if self.outer == 1:
             return numbers.reshape(-1)
@@ -78,11 +78,11 @@ class Rows(NamedTuple):
             blocks = self.places * inner + np.arange(self.outer)[:, None] * (self.whole * inner)
             return (blocks[:, :, None] + np.arange(inner)).reshape(-1)
         starts = np.asarray(self.whole)
-        return np.repeat(starts, self.sizes) + _within(np.asarray(self.sizes))
+        return np.repeat(starts, self.sizes) + _positions_in_rows(np.asarray(self.sizes))
 
 
-def _within(sizes: Array) -> Array:
-    """The position of each element within its row."""
+def _positions_in_rows(sizes: Array) -> Array:
+    """The position of each element within its row, for rows of these sizes."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -99,10 +99,10 @@ class RowStream(NamedTuple):
         low, high = _row_words(self.key, self.rows.places)
         sizes = self.rows.sizes
         if isinstance(sizes, int):
-            return self.rows.arranged(_words_table(low, high, sizes))
+            return self.rows.to_element_order(_words_table(low, high, sizes))
         if len(sizes) and (sizes == sizes[0]).all():
             return _words_table(low, high, int(sizes[0])).reshape(-1)
-        within = _within(sizes).astype("uint32") * np.uint32(_GOLDEN32)
+        within = _positions_in_rows(sizes).astype("uint32") * np.uint32(_GOLDEN32)
         return _mixed_words(np.repeat(low, sizes), np.repeat(high, sizes), within)
 
     def words(self) -> Array:
@@ -119,7 +119,7 @@ class RowStream(NamedTuple):
             low, high = _row_words(self.key, self.rows.places)
             out = np.empty((len(low), sizes), bool)
             if loops.draw_mask(low.view(np.int32), high.view(np.int32), bound, out.view(np.uint8)):
-                return self.rows.arranged(out)
+                return self.rows.to_element_order(out)
         return self.words32() >= np.uint32(bound)
 
 
@@ -624,19 +624,19 @@ MARK = 17070416
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 
 
-def _turned(word: Array, bits: int) -> Array:
+def _rotate_left(word: Array, bits: int) -> Array:
     return word << np.uint64(bits) | word >> np.uint64(64 - bits)
 
 
-def _first(lane: Array) -> Array:
-    return _turned(lane * _C1, 31) * _C2
+def _scramble_first(lane: Array) -> Array:
+    return _rotate_left(lane * _C1, 31) * _C2
 
 
-def _second(lane: Array) -> Array:
-    return _turned(lane * _C2, 33) * _C1
+def _scramble_second(lane: Array) -> Array:
+    return _rotate_left(lane * _C2, 33) * _C1
 
 
-def _finished(state: Array) -> Array:
+def _final_mix(state: Array) -> Array:
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         state = (state ^ state >> np.uint64(33)) * np.uint64(factor)
     return state ^ state >> np.uint64(33)
@@ -650,18 +650,18 @@ def murmur_hashes(rows: Array, seed: int) -> tuple[Array, Array]:
     lanes = padded[:, 0::2] | padded[:, 1::2] << np.uint64(32)
     one, two = (np.full(count, seed, np.uint64) for _ in range(2))
     for at in range(0, words // 4 * 2, 2):
-        one = (_turned(one ^ _first(lanes[:, at]), 27) + two) * np.uint64(5) + np.uint64(0x52DCE729)
-        two = (_turned(two ^ _second(lanes[:, at + 1]), 31) + one) * np.uint64(5) + np.uint64(0x38495AB5)
+        one = (_rotate_left(one ^ _scramble_first(lanes[:, at]), 27) + two) * np.uint64(5) + np.uint64(0x52DCE729)
+        two = (_rotate_left(two ^ _scramble_second(lanes[:, at + 1]), 31) + one) * np.uint64(5) + np.uint64(0x38495AB5)
     if words % 4:
-        one, two = one ^ _first(lanes[:, -2]), two ^ _second(lanes[:, -1])
+        one, two = one ^ _scramble_first(lanes[:, -2]), two ^ _scramble_second(lanes[:, -1])
     one, two = one ^ np.uint64(words * 4), two ^ np.uint64(words * 4)
     one = one + two
     two = two + one
-    one, two = _finished(one), _finished(two)
+    one, two = _final_mix(one), _final_mix(two)
     return one + two, two + one + two
 
 
-def filtered(table: Array, rows: Array) -> Array:
+def bloom_filter_mask(table: Array, rows: Array) -> Array:
     """A mask [n] of the rows, uint32 [n, words], that are in the set of the Bloom filter `table`. Raises ValueError if
     `table` is no filter.
     """
@@ -686,8 +686,8 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _MASK = (1 << 64) - 1
 
 
-def _mixed(state: Array, lane: Array) -> Array:
-    return _turned(state + lane * np.uint64(_P2), 31) * np.uint64(_P1)
+def _xxhash_round(state: Array, lane: Array) -> Array:
+    return _rotate_left(state + lane * np.uint64(_P2), 31) * np.uint64(_P1)
 
 
 def row_hashes(rows: Array, seed: int) -> Array:
@@ -700,20 +700,20 @@ def row_hashes(rows: Array, seed: int) -> Array:
         starts = (seed + _P1 + _P2, seed + _P2, seed, seed - _P1)
         states = [np.full(count, start & _MASK, "uint64") for start in starts]
         for at in range(stripes):
-            states[at % 4] = _mixed(states[at % 4], lanes[:, at])
-        turned = [_turned(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
+            states[at % 4] = _xxhash_round(states[at % 4], lanes[:, at])
+        turned = [_rotate_left(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
         result = turned[0] + turned[1] + turned[2] + turned[3]
         for state in states:
-            result = (result ^ _mixed(np.zeros_like(state), state)) * np.uint64(_P1) + np.uint64(_P4)
+            result = (result ^ _xxhash_round(np.zeros_like(state), state)) * np.uint64(_P1) + np.uint64(_P4)
     else:
         result = np.full(count, (seed + _P5) & _MASK, "uint64")
     result += np.uint64(words * 4)
     for at in range(stripes, lanes.shape[1]):
-        result ^= _mixed(np.zeros_like(result), lanes[:, at])
-        result = _turned(result, 27) * np.uint64(_P1) + np.uint64(_P4)
+        result ^= _xxhash_round(np.zeros_like(result), lanes[:, at])
+        result = _rotate_left(result, 27) * np.uint64(_P1) + np.uint64(_P4)
     if words % 2:
         result ^= rows[:, -1].astype("uint64") * np.uint64(_P1)
-        result = _turned(result, 23) * np.uint64(_P2) + np.uint64(_P3)
+        result = _rotate_left(result, 23) * np.uint64(_P2) + np.uint64(_P3)
     result = (result ^ result >> np.uint64(33)) * np.uint64(_P2)
     result = (result ^ result >> np.uint64(29)) * np.uint64(_P3)
     return result ^ result >> np.uint64(32)
@@ -763,16 +763,16 @@ def _start(seed: int) -> Array:
     return np.array(state, "uint64")
 
 
-def _twisted(upper: Array, lower: Array) -> Array:
+def _twist(upper: Array, lower: Array) -> Array:
     word = upper & np.uint64(0xFFFFFFFF80000000) | lower & np.uint64(0x7FFFFFFF)
     return word >> np.uint64(1) ^ (word & np.uint64(1)) * np.uint64(0xB5026F5AA96619E9)
 
 
 def _next(old: Array) -> Array:
     new = np.empty_like(old)
-    new[:_SHIFT] = old[_SHIFT:] ^ _twisted(old[:_SHIFT], old[1 : _SHIFT + 1])
-    new[_SHIFT:-1] = new[: _SHIFT - 1] ^ _twisted(old[_SHIFT:-1], old[_SHIFT + 1 :])
-    new[-1:] = new[_SHIFT - 1 : _SHIFT] ^ _twisted(old[-1:], new[:1])
+    new[:_SHIFT] = old[_SHIFT:] ^ _twist(old[:_SHIFT], old[1 : _SHIFT + 1])
+    new[_SHIFT:-1] = new[: _SHIFT - 1] ^ _twist(old[_SHIFT:-1], old[_SHIFT + 1 :])
+    new[-1:] = new[_SHIFT - 1 : _SHIFT] ^ _twist(old[-1:], new[:1])
     return new
 
 

@@ -41,11 +41,11 @@ def written(value: Stream | Array) -> Iterator[bytes | memoryview]:
     return encode(value)
 
 
-def together(parts: Sequence[TablePart]) -> TableRows:
-    """The content of all parts as arrays."""
+def combine_parts(parts: Sequence[TablePart]) -> TableRows:
+    """The rows of all parts of a table as arrays."""
     if len(parts) == 1 and parts[0].start == 0:
         return rows_of(parts[0].held)
-    return joined([part.held for part in parts], [part.start for part in parts])
+    return concat_tables([part.held for part in parts], [part.start for part in parts])
 
 
 def streams_of(parts: Sequence[TablePart]) -> dict[str, Stream | Array]:
@@ -56,7 +56,7 @@ def streams_of(parts: Sequence[TablePart]) -> dict[str, Stream | Array]:
     parts = sorted(parts, key=lambda part: part.start)
     orders = [part.held.order() if isinstance(part.held, LargeTable) else None for part in parts]
     few = [_without_rows(part.held) for part in parts]
-    result: dict[str, Any] = {**arrays_of(joined(few, [part.start for part in parts]))}
+    result: dict[str, Any] = {**arrays_of(concat_tables(few, [part.start for part in parts]))}
     for name in ("ids", "numbers", "seen", "scores"):
         empty: Array = result[name]
         length = sum(len(part.held) if isinstance(part.held, LargeTable) else len(part.held.ids) for part in parts)
@@ -81,7 +81,7 @@ def _field(held: LargeTable | TableRows, name: str, places: Array) -> Array:
     return held.field(name, places) if isinstance(held, LargeTable) else getattr(held, name)[places]
 
 
-def mingled(parts: Sequence[LargeTable | TableRows], orders: Sequence[Array], name: str) -> Iterator[Array]:
+def merge_by_id(parts: Sequence[LargeTable | TableRows], orders: Sequence[Array], name: str) -> Iterator[Array]:
     """`ids`, `numbers`, `seen` or `scores` of the rows of several parts, in pieces and in ascending order of all ids.
 
     `orders` are the places of the rows of each part, in ascending order of its ids.
@@ -111,7 +111,7 @@ def _pieces(
                 np.arange(len(part.held.ids)) if isinstance(part.held, TableRows) else part.held.order()
                 for part in parts
             ]
-            for piece in mingled([part.held for part in parts], places, name):
+            for piece in merge_by_id([part.held for part in parts], places, name):
                 yield piece.astype(np.int64) if name == "seen" else piece
             return
         for (start, held), order in zip(parts, orders, strict=True) if length else ():
@@ -149,15 +149,15 @@ def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
     `scope` has the table that a state belongs to.
     """
     if value.__class__ is LargeTable:
-        return selected(value.rows(), value.numbered)
+        return to_selected_rows(value.rows(), value.total_height)
     if value.__class__ is TableState:
         table: LargeTable = scope[value.table]
         rows = table.rows()
-        return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, value.number]), table.numbered)
+        return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, value.number]), table.total_height)
     return value
 
 
-def filled(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> LargeTable:
+def table_from_parts(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> LargeTable:
     """A table like `table` that holds the rows with ids from `start` on, as many as the height of `table`. `parts` are
     the values of all rows and then each of the optimizer's states. Raises ValueError if the parts don't fit.
     """
@@ -200,7 +200,7 @@ def table_with(rows: TableRows, like: LargeTable) -> LargeTable:
     return result
 
 
-def joined(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]) -> TableRows:
+def concat_tables(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]) -> TableRows:
     """The combined content of the parts of a table; the ids of part i count from `starts[i]` of the whole.
 
     Parts of a table that has a row for every 64-bit id all start at 0: each has some of the ids.
@@ -262,7 +262,7 @@ def part_of_rows(rows: TableRows, start: int, stop: int) -> TableRows:
     )
 
 
-def selected(rows: TableRows, height: int) -> SelectedRows:
+def to_selected_rows(rows: TableRows, height: int) -> SelectedRows:
     """The values of the rows that exist, as SelectedRows of a matrix with `height` rows."""
     return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, 0]), height)
 
@@ -272,7 +272,7 @@ def parameter_arrays(name: str, value: Any) -> dict[str, Any]:
     of the rows that exist.
     """
     if isinstance(value, LargeTable):
-        value = selected(value.rows(), value.numbered)
+        value = to_selected_rows(value.rows(), value.total_height)
     if isinstance(value, SelectedRows):
         return {f"param/{name}": value.value, f"param/{name}@ROWS": value.rows}
     return {f"param/{name}": value}

@@ -74,7 +74,7 @@ _LEAST = 1 << 10
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def grown(array: Array, length: int) -> Array:
+def ensure_capacity(array: Array, length: int) -> Array:
     """The array with room for at least `length` items. If it must grow, it grows by a 32nd more than needed.
 
     It is resized in place, which moves no numbers of large arrays on most systems. No other object may refer to it.
@@ -123,7 +123,7 @@ class IdIndex:
         return self.count
 
     @property
-    def held(self) -> Array:
+    def ids_by_place(self) -> Array:
         """The ids by place. The array must not be stored, since its memory moves when ids are added."""
         return self.ids[: self.count]
 
@@ -164,7 +164,7 @@ class IdIndex:
     def add(self, new: Array) -> None:
         """Adds distinct ids that are not in the index, in order."""
         count, total = self.count, self.count + len(new)
-        self.ids = grown(self.ids, total)
+        self.ids = ensure_capacity(self.ids, total)
         self.ids[count:total] = new
         self.count = total
         if total > _FILLED * len(self._places):
@@ -176,7 +176,7 @@ class IdIndex:
         """Keeps the ids at these ascending places, and removes all others."""
         kept = self.ids[places]
         self.ids = np.empty(0, np.int64)
-        self.ids = grown(self.ids, len(kept))
+        self.ids = ensure_capacity(self.ids, len(kept))
         self.ids[: len(kept)] = kept
         self.count = len(kept)
         self.rebuild()
@@ -230,7 +230,7 @@ class MemoryRows:
 
     def require(self, length: int) -> None:
         """Makes room for at least `length` rows."""
-        self.array = grown(self.array, length)
+        self.array = ensure_capacity(self.array, length)
 
     def take(self, places: Array) -> Array:
         """Rows by place, in new memory."""
@@ -240,7 +240,7 @@ class MemoryRows:
         """The parameters of rows by place, without their states, in new memory."""
         return self.array.reshape(-1, *self.array.shape[2:]).take(places * self.array.shape[1], axis=0)
 
-    def cut(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Releases the room beyond `length` rows."""
         self.array.resize((length, *self.array.shape[1:]), refcheck=False)
 
@@ -288,10 +288,10 @@ def require_usable(folder: str) -> None:
             _take_room(file.fileno(), 0, mmap.PAGESIZE)
             mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
     except (OSError, ValueError) as problem:
-        raise _refused(folder, problem) from None
+        raise _folder_error(folder, problem) from None
 
 
-def _refused(folder: str, problem: Exception) -> DiagnosticError:
+def _folder_error(folder: str, problem: Exception) -> DiagnosticError:
     reason = (problem.strerror if isinstance(problem, OSError) else "") or str(problem)
     return DiagnosticError([error("table-folder", f"can't hold rows of large tables: {reason}", Location(folder))])
 
@@ -305,7 +305,7 @@ def _take_room(file: int, start: int, stop: int) -> None:
         os.pwrite(file, bytes(min(_AT_ONCE, stop - at)), at)
 
 
-def _taken(array: Array, places: Array) -> Array:
+def _take_items(array: Array, places: Array) -> Array:
     """Items of an array in a file, in new memory.
 
     Items that are not in memory are read by several threads, as disks serve many requests at a time.
@@ -337,7 +337,7 @@ class DiskRows:
         try:
             return tempfile.TemporaryFile(dir=self.folder)
         except OSError as problem:
-            raise _refused(self.folder, problem) from None
+            raise _folder_error(self.folder, problem) from None
 
     def require(self, length: int) -> None:
         """Makes room for at least `length` rows. Raises DiagnosticError if the disk has no room; the rows are unchanged
@@ -350,18 +350,18 @@ class DiskRows:
                 _take_room(self._file.fileno(), have * self._row, room * self._row)
             except OSError as problem:
                 os.ftruncate(self._file.fileno(), have * self._row)
-                raise _refused(self.folder, problem) from None
+                raise _folder_error(self.folder, problem) from None
             self._show(room)
 
     def take(self, places: Array) -> Array:
         """Rows by place, in new memory."""
-        return _taken(self.array, places)
+        return _take_items(self.array, places)
 
     def values(self, places: Array) -> Array:
         """The parameters of rows by place, without their states, in new memory."""
-        return _taken(self.array.reshape(-1, *self.array.shape[2:]), places * self.array.shape[1])
+        return _take_items(self.array.reshape(-1, *self.array.shape[2:]), places * self.array.shape[1])
 
-    def cut(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Releases the room beyond `length` rows."""
         self._show(length)
         os.ftruncate(self._file.fileno(), length * self._row)
@@ -374,7 +374,7 @@ class DiskRows:
             try:
                 self._map = mmap.mmap(self._file.fileno(), length * self._row)
             except OSError as problem:
-                raise _refused(self.folder, problem) from None
+                raise _folder_error(self.folder, problem) from None
             if hasattr(mmap, "MADV_RANDOM"):
                 self._map.madvise(mmap.MADV_RANDOM)  # neighbours of a row are no likelier to be read next
             self.array = np.frombuffer(self._map, dtype).reshape(length, *dims)
@@ -472,7 +472,7 @@ class Waiting:
         """The bytes of memory in use."""
         return self.index.nbytes + int(self._counts.nbytes)
 
-    def came(self, ids: Array, update: int, enough: int) -> Array:
+    def count_gradients(self, ids: Array, update: int, enough: int) -> Array:
         """Counts a gradient for each of these distinct ids, int64 [n]. Returns which ids have had `enough` gradients,
         bool [n].
         """
@@ -489,7 +489,7 @@ class Waiting:
         """Adds ids that do not wait yet, with their counts and updates, [n, 2]."""
         count = self.index.count
         self.index.add(ids)
-        self._counts = grown(self._counts, self.index.count)
+        self._counts = ensure_capacity(self._counts, self.index.count)
         self._counts[count : self.index.count] = counts
 
     def leave(self, ids: Array) -> None:
@@ -510,7 +510,7 @@ class Waiting:
 
     def rows(self) -> tuple[Array, Array]:
         """(the ids in ascending order, the count and the last update of each [n, 2])."""
-        order = self.index.held.argsort(kind="stable")
+        order = self.index.ids_by_place.argsort(kind="stable")
         return self.index.ids[order], self._counts[order]
 
 
@@ -654,7 +654,7 @@ class LargeTable:
         return len(self.states)
 
     @property
-    def numbered(self) -> int:
+    def total_height(self) -> int:
         """The number of rows that the ids of its rows are part of: the height, or, with `any_id`, that of the whole
         table.
         """
@@ -746,7 +746,7 @@ class LargeTable:
             assert self.chances is not None
             chosen = self.chances(ids, self.updates) < rules.enter_chance
         if rules.enter_after > 1:
-            chosen &= self._waiting.came(ids, self.updates, rules.enter_after)
+            chosen &= self._waiting.count_gradients(ids, self.updates, rules.enter_after)
             self._waiting.leave(ids[chosen])
         return chosen
 
@@ -757,9 +757,9 @@ class LargeTable:
         self._numbers[first:total, 0] = self._drawn.take(ids)
         for number, value in enumerate(self.states):
             self._numbers[first:total, 1 + number] = value
-        self._seen = grown(self._seen, total)
+        self._seen = ensure_capacity(self._seen, total)
         if self.keeps_scores:
-            self._scores = grown(self._scores, total)
+            self._scores = ensure_capacity(self._scores, total)
             self._scores[first:total] = 0
 
     def _pack(self) -> None:
@@ -813,7 +813,7 @@ class LargeTable:
     def _leave(self, stay: Array) -> int:
         left = len(stay) - int(np.count_nonzero(stay))
         if left:
-            self._dropped.append(self.index.held[~stay])
+            self._dropped.append(self.index.ids_by_place[~stay])
             self._keep(stay.nonzero()[0])
         return left
 
@@ -827,7 +827,7 @@ class LargeTable:
             for array in arrays:
                 array[start : start + len(piece)] = array.take(piece, axis=0)
         del arrays
-        self._rows.cut(len(places))
+        self._rows.truncate(len(places))
         for array in (self._seen, self._scores):
             array.resize((min(len(places), len(array)),), refcheck=False)
         self.index.keep(places)
@@ -836,7 +836,7 @@ class LargeTable:
 
     def order(self) -> Array:
         """The places of all rows in ascending order of their ids."""
-        return self.index.held.argsort(kind="stable")
+        return self.index.ids_by_place.argsort(kind="stable")
 
     @property
     def keeps_scores(self) -> bool:
@@ -853,14 +853,16 @@ class LargeTable:
         """The content of the table apart from its rows."""
         numbers = np.empty((0, *self._numbers.shape[1:]), self.dtype)
         ids, seen, scores = (np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.float32))
-        return TableRows(ids, numbers, seen, scores, *self._waiting.rows(), self.left(), self.updates, self.saved)
+        return TableRows(
+            ids, numbers, seen, scores, *self._waiting.rows(), self.dropped_ids(), self.updates, self.saved
+        )
 
-    def changed(self) -> Array:
+    def changed_places(self) -> Array:
         """The places of the rows that changed since changed rows were last saved, in ascending order of their ids."""
         order = self.order()
         return order[self._seen[order] > self.saved]
 
-    def left(self) -> Array:
+    def dropped_ids(self) -> Array:
         """The ids of rows that have left since changed rows were last saved and do not exist again, in
         ascending order.
         """
@@ -890,7 +892,7 @@ class LargeTable:
             out = self.initial(np.arange(self.height))
         else:
             out = np.full((self.height, self.width), self.states[number - 1] if number else 0, self.dtype)
-        out[self.index.held] = self._numbers[: len(self), number]
+        out[self.index.ids_by_place] = self._numbers[: len(self), number]
         return out
 
     def fill(self, whole: Array) -> None:
@@ -916,10 +918,10 @@ class LargeTable:
             raise ValueError("a row is there twice")
         self._rows.require(total)
         self.index.add(rows.ids)
-        self._seen = grown(self._seen, total)
+        self._seen = ensure_capacity(self._seen, total)
         self._numbers[first:total], self._seen[first:total] = rows.numbers, rows.seen
         if self.keeps_scores:
-            self._scores = grown(self._scores, total)
+            self._scores = ensure_capacity(self._scores, total)
             self._scores[first:total] = rows.scores if len(rows.scores) else 1
         self._waiting.add(rows.waiting, rows.counts)
         if len(rows.dropped):

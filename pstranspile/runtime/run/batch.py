@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
-from pstranspile.ir.expect import checked, expect, expect_number
+from pstranspile.ir.expect import check_arguments, expect, expect_number
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     sizes: Array | None = None
 
 
-@checked
+@check_arguments
 class Batch(dict[str, Any]):
     """The feeds of a step, by name. `parts` maps an input to its part of the whole batch (default: all rows; None:
     unknown). `rows` is the number of rows that the loss is a mean of (None: unknown), `weight` the factor, 0 or
@@ -131,7 +131,7 @@ def _whole(value: Value) -> Part:
     return Part(np.arange(count), count, starts[:-1], np.diff(starts))
 
 
-def chosen(value: Value, order: Sequence[int] | Array, part: Part | None = None) -> tuple[Value, Part]:
+def select_rows(value: Value, order: Sequence[int] | Array, part: Part | None = None) -> tuple[Value, Part]:
     """(rows of an array, or sequences of a LoDTensor, with the numbers `order`, in this order; the part of the whole
     batch that they are).
 
@@ -156,19 +156,19 @@ def chosen(value: Value, order: Sequence[int] | Array, part: Part | None = None)
     return LoDTensor(array[_as_slice(inner)], lod), made
 
 
-def joined(shares: Sequence[Mapping[str, Any]], names: Container[str]) -> Batch:
+def concat_shares(shares: Sequence[Mapping[str, Any]], names: Container[str]) -> Batch:
     """The concatenated shares of one batch: the rows of the inputs `names` one after another; for other inputs, the
     value of the first share.
     """
     values, parts = dict(shares[0]), dict[str, Part | None]()
     for name in values:
         if name in names:
-            values[name] = _together([share[name] for share in shares])
+            values[name] = _concat_values([share[name] for share in shares])
             parts[name] = _parts_together([part_of(share, name) for share in shares])
     return Batch(values, parts)
 
 
-def _together(values: Sequence[Value]) -> Value:
+def _concat_values(values: Sequence[Value]) -> Value:
     if not isinstance(values[0], LoDTensor):
         return np.concatenate([np.asarray(value) for value in values])
     lod: list[list[int]] = []
@@ -286,7 +286,7 @@ class BatchAxes:
                     self._enter(op, index, block)
                     self._block(block)
             if op.type == "recurrent":
-                self._stacked(op, index, inner[0] if inner else index)
+                self._set_stacked_axes(op, index, inner[0] if inner else index)
             elif not inner:
                 self._op(op, index)
 
@@ -306,7 +306,7 @@ class BatchAxes:
         for name, start in pairs:
             self._found[block, name] = self.of(start, outside)
 
-    def _stacked(self, op: Op, outside: int, block: int) -> None:
+    def _set_stacked_axes(self, op: Op, outside: int, block: int) -> None:
         """Sets the axes of a recurrence's outputs: the stacked outputs of its steps."""
         for name in op.outputs.get("outputs", ()):
             axis = self.of(name, block)
@@ -320,9 +320,9 @@ class BatchAxes:
             var = self._program.find_var(name, block)
             if op.type == "read" or var is None or var.persistable:
                 continue
-            self._set(name, block, self._made(op, block, name, given))
+            self._set(name, block, self._output_axis(op, block, name, given))
 
-    def _made(self, op: Op, block: int, name: str, given: list[tuple[str, Axis]]) -> Axis | None:
+    def _output_axis(self, op: Op, block: int, name: str, given: list[tuple[str, Axis]]) -> Axis | None:
         shape = self._shape(name, block)
         facts = facts_of(op.type)
         if facts.row_order == "by_values":
@@ -341,14 +341,14 @@ class BatchAxes:
             axis = given[0][1]
             return None if -1 not in shape else UNKNOWN if -1 in axis.before else axis
         if op.type in ("transpose", "transpose2"):
-            return self._transposed(op, block, *given[0])
+            return self._transposed_axis(op, block, *given[0])
         return self._like(shape, block, given)
 
     def _shape(self, name: str, block: int) -> tuple[int, ...]:
         var = self._program.find_var(name, block)
         return var.shape if var is not None else ()
 
-    def _transposed(self, op: Op, block: int, name: str, axis: Axis) -> Axis:
+    def _transposed_axis(self, op: Op, block: int, name: str, axis: Axis) -> Axis:
         shape, order = self._shape(name, block), ints_attr(op, "axis")
         place = len(axis.before)
         if shape[:place] != axis.before or place >= len(shape) or sorted(order) != list(range(len(shape))):
@@ -393,7 +393,7 @@ def find_rows(
     """
     count = prod(dims)
     if axis is None:
-        return Rows.one(count)
+        return Rows.single_row(count)
     if axis == UNKNOWN:
         return None
     if not count:
@@ -402,9 +402,9 @@ def find_rows(
     if part is None:
         return None
     if axis.table:
-        return _sorted(part, find(axis.table), dims)
+        return _ranked_rows(part, find(axis.table), dims)
     if lod:
-        return _ragged(part, lod, count)
+        return _ragged_rows(part, lod, count)
     outer, present = axis.outer(dims), len(part.places)
     if not present or count % (outer * present) or (not axis.before and dims[0] % present):
         return None
@@ -427,7 +427,7 @@ def _part(name: str, feed: Mapping[str, Any]) -> Part | None:
     return first if alike else None
 
 
-def _sorted(part: Part, table: Value | None, dims: tuple[int, ...]) -> Rows | None:
+def _ranked_rows(part: Part, table: Value | None, dims: tuple[int, ...]) -> Rows | None:
     """The rows of a step of ragged sequences, the longest sequence first, without the sequences that have ended; None
     if they are not known.
     """
@@ -436,7 +436,7 @@ def _sorted(part: Part, table: Value | None, dims: tuple[int, ...]) -> Rows | No
     return Rows(part.places[table.order[: dims[0]]], prod(dims[1:]))
 
 
-def _ragged(part: Part, lod: list[list[int]], count: int) -> Rows | None:
+def _ragged_rows(part: Part, lod: list[list[int]], count: int) -> Rows | None:
     """The rows of a ragged value, each of which is a sequence; None if they are not known."""
     starts = sequence_starts(lod)
     if len(starts) != len(part.places) + 1 or count % max(int(starts[-1]), 1):

@@ -27,7 +27,7 @@ from pstranspile.ops.shapes import ShapeError, Types, axes_of, fits, infer_types
 from pstranspile.ops.shapes import describe as described_type
 from pstranspile.runtime.kernels.kernel import Kernel, Run, Value, kernel_of
 from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
-from pstranspile.runtime.run.feeds import described
+from pstranspile.runtime.run.feeds import describe_values
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 EMPTY_NAME = "@EMPTY@"
@@ -131,7 +131,7 @@ def bind(op: Op) -> BoundOp:
     if axes_of(op.type):
         run = _with_axes(run, with_defaults(op), arguments)
     if schema is not None and not schema.is_built_in:
-        run = _guarded(run, op, arguments, results)
+        run = _guard_kernel(run, op, arguments, results)
     if is_update(op):
         run = _for_tables(run, arguments, results, given_rows=facts_of(op.type).updates_given_rows)
     lod = kernel.lod if isinstance(kernel.lod, str) else kernel.lod(with_defaults(op))
@@ -149,19 +149,19 @@ def _with_axes(run: Run, op: Op, arguments: Sequence[Argument]) -> Run:
         return run
     allowed: set[tuple[int, ...]] = set()
 
-    def ranked(*values: Value) -> Value:
+    def check_ranks_and_run(*values: Value) -> Value:
         ranks = tuple([getattr(_data_of(values[place]), "ndim", -1) for _, _, place in checked])
         if ranks not in allowed:
             for (name, axis, place), rank in zip(checked, ranks, strict=True):
                 if rank >= 0:
-                    require_axes(op, name, axis, rank, _told(values[place]))
+                    require_axes(op, name, axis, rank, _type_text(values[place]))
             allowed.add(ranks)
         return run(*values)
 
-    return ranked
+    return check_ranks_and_run
 
 
-def _guarded(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
+def _guard_kernel(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
     """A kernel of another package, whose results are compared with what the op's shape rule says of its inputs.
 
     How many rows the results have is not compared: only the batch tells.
@@ -169,7 +169,7 @@ def _guarded(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[
     op = with_defaults(op)
     expected: dict[tuple[Any, ...], Types] = {}
 
-    def said(values: Sequence[Value]) -> Types:
+    def expected_types(values: Sequence[Value]) -> Types:
         """The types of the results by the shape rule, as far as it knows."""
         given = tuple(
             tuple(map(_type_of, value)) if argument.duplicable and value is not None else (_type_of(value),)
@@ -188,8 +188,8 @@ def _guarded(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[
                 expected[given] = EMPTY  # the kernel decides
         return expected[given]
 
-    def guarded(*values: Value) -> Value:
-        types = said(values)
+    def run_guarded(*values: Value) -> Value:
+        types = expected_types(values)
         made: Any
         try:
             made = run(*values)
@@ -201,22 +201,22 @@ def _guarded(run: Run, op: Op, arguments: Sequence[Argument], results: Sequence[
             return made
         for result, part in zip(results, _parts(made, len(results)), strict=True):
             if result.duplicable and part is not None and not isinstance(part, tuple | list):
-                raise ValueError(f"its kernel gives {_told(part)} for {result.slot}, which takes a list")
+                raise ValueError(f"its kernel gives {_type_text(part)} for {result.slot}, which takes a list")
             parts = cast("Sequence[Value]", part if result.duplicable else (part,))
             for tensor, value in zip(types.get(result.slot, ()), parts or (), strict=False):
                 if tensor is not None and value is not None and not _agrees(value, tensor):
                     says = f"its shape rule {described_type(tensor)}"
-                    raise ValueError(f"its kernel gives {_told(value)} for {result.slot}, {says}")
+                    raise ValueError(f"its kernel gives {_type_text(value)} for {result.slot}, {says}")
         return made
 
-    return guarded
+    return run_guarded
 
 
 def _parts(made: Any, slots: int) -> Sequence[Any]:
     """The values of a kernel's output slots. Raises ValueError if they are not as many."""
     parts: Any = (made,) if slots == 1 else made
     if not isinstance(parts, tuple | list) or len(cast("list[Any]", parts)) != slots:
-        raise ValueError(f"its kernel gives {_told(made)} for {slots} output slots")
+        raise ValueError(f"its kernel gives {_type_text(made)} for {slots} output slots")
     return cast("Sequence[Any]", parts)
 
 
@@ -242,7 +242,7 @@ def _agrees(value: Value, tensor: TensorType) -> bool:
     return not tensor.shape or (fits(data.shape[1:], tensor.shape[1:]) and len(data.shape) == len(tensor.shape))
 
 
-def _told(value: Value) -> str:
+def _type_text(value: Value) -> str:
     data = _data_of(value)
     if isinstance(data, np.ndarray | np.generic):
         return f"{data.dtype.name}{list(data.shape)}"
@@ -268,11 +268,11 @@ def present(op: Op, program: Program, block: int) -> Op:
     schema = schema_of(op.type)
     slots: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     optional = {name for name, slot in slots.items() if slot.dispensable and not slot.duplicable}
-    absent = {s for s in optional & op.inputs.keys() if not all(_declared(n, program, block) for n in op.inputs[s])}
+    absent = {s for s in optional & op.inputs.keys() if not all(_is_declared(n, program, block) for n in op.inputs[s])}
     return op._replace(inputs=FrozenMap({**op.inputs, **dict.fromkeys(absent, ())})) if absent else op
 
 
-def _declared(name: str, program: Program, block: int) -> bool:
+def _is_declared(name: str, program: Program, block: int) -> bool:
     return name == EMPTY_NAME or program.find_var(name, block) is not None
 
 
@@ -292,7 +292,7 @@ def _parameters(run: Run) -> Sequence[str]:
     return tuple(inspect.signature(run).parameters)
 
 
-class Reader(Protocol):
+class ValueSource(Protocol):
     """An object that finds the values of variables."""
 
     def find(self, name: str) -> Value | None:
@@ -304,7 +304,7 @@ class Reader(Protocol):
         ...
 
 
-def gather(bound: BoundOp, context: Reader) -> list[Value]:
+def gather(bound: BoundOp, context: ValueSource) -> list[Value]:
     """The argument values of an op. Raises DiagnosticError if a variable has no value."""
     values: list[Value] = []
     for argument in bound.arguments:
@@ -324,7 +324,7 @@ def gather(bound: BoundOp, context: Reader) -> list[Value]:
     return values
 
 
-def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
+def _value_of(op: Op, context: ValueSource, name: str, slot: str) -> Value | None:
     if name == EMPTY_NAME:
         return None
     value = context.find(name)
@@ -423,7 +423,7 @@ def _wrapper(
             "new": vars(tuple)["__new__"],
             "LoDTensor": LoDTensor,
             "with_lod": with_lod,
-            "apart": _apart,
+            "apart": _split_lod,
         }
         exec(code, scope)
         return scope.pop("with_lods")  # else only the collector of cycles would delete it
@@ -431,7 +431,7 @@ def _wrapper(
     return wrap
 
 
-def _apart(values: list[Value]) -> tuple[list[Value], Lod | None]:
+def _split_lod(values: list[Value]) -> tuple[list[Value], Lod | None]:
     """(the values without LoD, the first LoD among them)."""
     lod = next((value.lod for value in values if value.__class__ is LoDTensor and value.lod), None)
     return [value.data if value.__class__ is LoDTensor else value for value in values], lod
@@ -473,7 +473,7 @@ def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoRetur
     else:
         reason = _refused_by_rule(bound.op, seen) or in_words(problem, [(slot, value) for slot, _, value in seen])
     told = [(name, value if bound.sees_lod else _without_lod(value)) for _, name, value in seen]
-    notes = [Note(f"the inputs are {described(told)}")] if told else []
+    notes = [Note(f"the inputs are {describe_values(told)}")] if told else []
     notes += package_note(bound.op.type)
     raise DiagnosticError([at_op("run-op-failed", reason, bound.op, notes=notes)]) from problem
 

@@ -17,11 +17,11 @@ from pstranspile.ir.diagnostics import (
     DiagnosticError,
     Note,
     at_op,
-    counted,
     did_you_mean,
     error,
     file_of,
-    listed,
+    name_list,
+    quantity,
     raise_errors,
 )
 from pstranspile.ir.model import Op, Program, TensorType, Var
@@ -74,7 +74,7 @@ def numbers_of(value: Value) -> Array | None:
     return value if isinstance(value, np.ndarray) else None
 
 
-def described(values: Iterable[tuple[str, Value]]) -> str:
+def describe_values(values: Iterable[tuple[str, Value]]) -> str:
     """A description of several variables: `x f32[8, 13], w f32[13, 1]`."""
     return ", ".join(f"{name} {describe(value)}" for name, value in values)
 
@@ -144,7 +144,7 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
         problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
         if problem:
             findings.append(
-                error("run-feed-mismatch", f"{name} is declared {declared(var)}, but {problem}", var.location)
+                error("run-feed-mismatch", f"{name} is declared {declared_type(var)}, but {problem}", var.location)
             )
         taken[name] = made
     if findings:
@@ -166,7 +166,7 @@ def as_value(var: Var, value: Any) -> Value:
     return value
 
 
-def declared(var: Var) -> str:
+def declared_type(var: Var) -> str:
     """The declared type of a variable: `f32[-1, 13]`, with its LoD level if it has one."""
     if var.tensor is None:
         return var.kind.name
@@ -259,30 +259,30 @@ def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str]
 
 def not_fed(op: Op, var: Var) -> Diagnostic:
     """The error for an op that reads an input which is not fed."""
-    message = f"{var.name} is an input of the program, declared {declared(var)}, and is not fed"
+    message = f"{var.name} is an input of the program, declared {declared_type(var)}, and is not fed"
     return at_op("run-feed-missing", message, op, focus=var.name)
 
 
-def computed(program: Program) -> str:
+def computed_hint(program: Program) -> str:
     """`; it computes x, y and 3 more`: the variables that a program computes, but not its gradients."""
     written = dict.fromkeys(name for op in program.main_block.ops for name in op.output_names)
     names = [name for name in written if name and SUFFIX not in name]
-    return f"; it computes {listed(names)}" if names else ""
+    return f"; it computes {name_list(names)}" if names else ""
 
 
 def fetch_problem(program: Program, name: str) -> Diagnostic:
     """The error for a fetched variable that has no value."""
     variables = program.main_block.vars
     if name not in variables:
-        hint = near(name, variables) or computed(program)
+        hint = near(name, variables) or computed_hint(program)
         message = f"{name} is fetched, but the program declares no such variable{hint}"
     else:
         message = f"{name} is fetched, but has no value after the run"
     return error("run-fetch-unknown", message, file_of(program.main_block.ops))
 
 
-def fetched(program: Program, name: str, value: Value | None) -> Value:
-    """A fetched value, which later steps don't change. Raises DiagnosticError if there is none."""
+def fetched_value(program: Program, name: str, value: Value | None) -> Value:
+    """A copy of a fetched value, which later steps don't change. Raises DiagnosticError if there is none."""
     if value is None:
         raise DiagnosticError([fetch_problem(program, name)])
     return own_copy(value)
@@ -303,7 +303,7 @@ class Table(NamedTuple):
     ids: str
     ends: bool = False
 
-    def outside(self, ids: Array) -> Array | None:
+    def missing_ids_mask(self, ids: Array) -> Array | None:
         """A mask of the ids that the table has no row for; None if there are none."""
         if all_ids(np.ascontiguousarray(ids), self.rows):
             return None
@@ -370,7 +370,7 @@ class Wrong(NamedTuple):
     id: int
     table: Table
 
-    def told(self, place: str) -> Diagnostic:
+    def to_diagnostic(self, place: str) -> Diagnostic:
         """The error; `place` says where the row is from, such as `step 3 of feed.npz`."""
         message = f"{self.table.describe('Ids', self.id)}: row {self.row + 1} of {self.input} in {place}"
         return at_op("run-feed-mismatch", message, self.table.op)
@@ -384,7 +384,7 @@ def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) ->
         if not isinstance(ids, np.ndarray) or ids.dtype.kind != "i" or not ids.ndim:
             continue
         for table in known:
-            wrong = table.outside(ids)
+            wrong = table.missing_ids_mask(ids)
             if wrong is not None:
                 place: Any = np.argwhere(wrong)[0]
                 yield Wrong(name, row_of(value, int(place[0])), int(ids[tuple(place)]), table)
@@ -409,11 +409,11 @@ class Apart(NamedTuple):
     rows: tuple[int, int]
     op: Op
 
-    def told(self, place: str) -> Diagnostic:
+    def to_diagnostic(self, place: str) -> Diagnostic:
         """The error; `place` says where the rows are from, such as `step 3 of feed.npz`."""
         (one, other), (first, second) = self.inputs, self.rows
         message = (
-            f"{one} has {counted(first, 'row')} and {other} has {second:,} in {place}, which it takes side by side"
+            f"{one} has {quantity(first, 'row')} and {other} has {second:,} in {place}, which it takes side by side"
         )
         single = one if first == 1 else other
         declaring = f"{single} is declared with -1 rows; a single row for all others is declared with 1"
@@ -438,7 +438,7 @@ class FedRows:
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], Apart | None] = {}
         """What was found for the dims of the arrays of a step."""
 
-    def apart(self, feed: Mapping[str, Any]) -> Apart | None:
+    def row_mismatch(self, feed: Mapping[str, Any]) -> Apart | None:
         """The first two inputs of a step that have different numbers of rows although an op takes them side by side."""
         given = {name: value.shape for name, value in feed.items() if name in self._open and self._fits(name, value)}
         if len({shape[:1] for shape in given.values()}) < 2:
@@ -461,12 +461,12 @@ class FedRows:
             assert tensor is not None
             types[name] = tensor._replace(shape=shape)
 
-        def declared(name: str) -> TensorType | None:
+        def declared_tensor(name: str) -> TensorType | None:
             var = self._program.find_var(name)
             return None if var is None else var.tensor
 
-        def known(name: str) -> TensorType | None:
-            return types.get(name) or declared(name)
+        def known_tensor(name: str) -> TensorType | None:
+            return types.get(name) or declared_tensor(name)
 
         for op in self._program.main_block.ops:
             of = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
@@ -474,10 +474,10 @@ class FedRows:
                 continue
             made: Types = {}
             try:
-                made = infer_types(op, known)
+                made = infer_types(op, known_tensor)
                 meet = _side_by_side(op, types, origins)
             except ShapeError:
-                meet = [*of] if _fits(op, declared) and _fits_with_equal_rows(op, known, origins) else []
+                meet = [*of] if _fits(op, declared_tensor) and _fits_with_equal_rows(op, known_tensor, origins) else []
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
                     return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
@@ -501,10 +501,10 @@ class FedInputs:
         """Raises DiagnosticError for inputs whose rows don't fit together, and for ids that a table has no row for;
         `place` says where they are from.
         """
-        apart = self._rows.apart(feed)
+        apart = self._rows.row_mismatch(feed)
         if apart is not None:
-            raise DiagnosticError([apart.told(place)])
-        raise_errors(wrong.told(place) for wrong in wrong_ids(self._tables, feed))
+            raise DiagnosticError([apart.to_diagnostic(place)])
+        raise_errors(wrong.to_diagnostic(place) for wrong in wrong_ids(self._tables, feed))
 
 
 def _side_by_side(op: Op, types: Mapping[str, TensorType], origins: Mapping[str, frozenset[str]]) -> list[str]:
@@ -535,9 +535,9 @@ def _fits_with_equal_rows(op: Op, known: Any, origins: Mapping[str, frozenset[st
     open_rows = {name for name, tensor in given.items() if origins.get(name) and tensor is not None and tensor.shape}
     rows = {given[name].shape[0] for name in open_rows}
 
-    def alike(count: int) -> TypeOf:
+    def with_row_count(count: int) -> TypeOf:
         return lambda name: (
             given[name]._replace(shape=(count, *given[name].shape[1:])) if name in open_rows else known(name)
         )
 
-    return any(_fits(op, alike(count)) for count in rows)
+    return any(_fits(op, with_row_count(count)) for count in rows)

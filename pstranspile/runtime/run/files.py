@@ -32,7 +32,7 @@ from pstranspile.ir.model import EMPTY, Location, Program, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import ARRAYS, SAVED, beginning, kind_of, open_regular, reason_for, require_local
 from pstranspile.ir.text.literals import declared_here
-from pstranspile.runtime.run.feeds import declared, mismatch, near, numbers_of
+from pstranspile.runtime.run.feeds import declared_type, mismatch, near, numbers_of
 from pstranspile.runtime.values import NUMPY_TYPES, SelectedRows
 
 
@@ -234,7 +234,7 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
     variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
     findings: list[Diagnostic] = []
     for name, given in arrays.items():
-        result[name] = array = _widened(variables[name], given) if name in variables else given
+        result[name] = array = _widen_integers(variables[name], given) if name in variables else given
         message, notes = "", ()
         if name not in variables:
             message = f"the program declares no persistable variable {name}{near(name, variables)}"
@@ -242,7 +242,7 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
             if name in made and made[name].persistable and not mismatch(made[name], array):
                 continue
             reason = problem.replace("is fed", "the file holds")
-            message = f"{name} is declared {declared(variables[name])}, but {reason}"
+            message = f"{name} is declared {declared_type(variables[name])}, but {reason}"
             notes = declared_here(variables[name])
         findings += [_problem(path, message)._replace(notes=notes)] if message else []
         if len(findings) == MAX_FINDINGS:
@@ -251,7 +251,7 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
     return result
 
 
-def _widened(var: Var, value: Any) -> Any:
+def _widen_integers(var: Var, value: Any) -> Any:
     """Integers of fewer bits than a variable is declared to hold, converted to the declared type; other values
     unchanged.
     """

@@ -21,7 +21,7 @@ from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.random import Key, Rows, RowStream, stream_key
 from pstranspile.runtime.run.batch import Batch, BatchAxes, find_rows
 from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present
-from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched, missing
+from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched_value, missing
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import without_unmade_terms
 from pstranspile.runtime.run.together import Group
@@ -221,7 +221,7 @@ class Frame:
             frame = frame.parent
         self.execution.scope.values_here.pop(name, None)
 
-    def declared(self, name: str) -> Var | None:
+    def declaration(self, name: str) -> Var | None:
         """The declaration to which a variable's name resolves in this block, None if there is none."""
         return self.execution.program.find_var(name, self.index)
 
@@ -229,7 +229,7 @@ class Frame:
         self, name: str, seed: int, of: str = "", dims: Sequence[int] = (), lod: list[list[int]] | None = None
     ) -> tuple[Key, int]:
         """Key and offset of the random numbers of a variable (see ExecutionContext)."""
-        execution, var = self.execution, self.declared(name)
+        execution, var = self.execution, self.declaration(name)
         origin, offset = execution.slices.get(name, (name, 0))
         parts: list[int | str] = [execution.seed(seed), seed, origin]
         kept = var is not None and var.persistable
@@ -240,7 +240,7 @@ class Frame:
             return stream_key(*parts), offset
         rows = self.rows(of, dims, lod)
         if rows is None:  # each machine draws its own numbers
-            return RowStream(stream_key(*parts, "machine", execution.machine), Rows.one(prod(dims))), 0
+            return RowStream(stream_key(*parts, "machine", execution.machine), Rows.single_row(prod(dims))), 0
         return RowStream(stream_key(*parts), rows), 0
 
     def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
@@ -277,7 +277,7 @@ class Frame:
         watchers = self.execution.watchers
         for bound in self.execution.ops_of(self.index):
             if watchers:
-                self._watched(bound)
+                self._run_watched(bound)
             else:
                 for name, value in self.run_op(bound):
                     self.write(name, value)
@@ -287,7 +287,7 @@ class Frame:
         self.op = bound.op
         return call(bound, gather(bound, self))
 
-    def _watched(self, bound: BoundOp) -> None:
+    def _run_watched(self, bound: BoundOp) -> None:
         start = perf_counter()
         made = list(self.run_op(bound))
         seconds = perf_counter() - start
@@ -317,4 +317,4 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
     with np.errstate(all="ignore"):  # like the ops of Fluid; `check_nan` examines the results
         frame.execute()
     execution.end()
-    return {name: fetched(program, name, frame.find(name)) for name in fetch}
+    return {name: fetched_value(program, name, frame.find(name)) for name in fetch}

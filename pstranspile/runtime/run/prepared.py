@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import checked, expect, expect_number, expect_program, names_of
+from pstranspile.ir.expect import check_arguments, expect, expect_number, expect_program, names_of
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp, arguments_of, fail, slot_of
-from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched, mismatch, missing, offsets_fit
+from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched_value, mismatch, missing, offsets_fit
 from pstranspile.runtime.run.frame import Execution, Frame, Slices, Watcher, interpret
 from pstranspile.runtime.run.scope import Home, Scope, own_copy
 from pstranspile.runtime.run.source import GuardFailed, Missing, Source, ValueKind, in_frame, reads_of
@@ -106,14 +106,14 @@ class BlockCode:
         known = self._known.get(frame.index)
         if known is None:
             source = BlockSource(self._program, frame.index, self._reads)
-            known = self._known[frame.index] = source, source.compiled(f"<block {frame.index} of {id(self):x}>")
+            known = self._known[frame.index] = source, source.compile_function(f"<block {frame.index} of {id(self):x}>")
         source, step = known
         try:
             step(frame, frame.find, frame.local, _Written(frame))
         except DiagnosticError:
             raise
         except Exception as problem:
-            index, values = source.failed(step, problem)
+            index, values = source.locate_failure(step, problem)
             if index >= 0:
                 bound = source.bound[index]
                 if isinstance(problem, Missing):
@@ -150,7 +150,9 @@ class Prepared:
         with np.errstate(all="ignore"):
             result = self._run(values, feed or {})
         self.execution.end()
-        return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, result, strict=True)}
+        return {
+            name: fetched_value(self.program, name, value) for name, value in zip(self.fetches, result, strict=True)
+        }
 
     def _values(self, feed: Mapping[str, Any]) -> list[Value]:
         """The fed values in order, checked. A value of the same form as in the previous step is not checked again."""
@@ -207,7 +209,7 @@ class Prepared:
         keep_freed_memory()
         source = self.source = Source(self.program, self.feeds, self.fetches, not_plain, self.execution.groups)
         name = f"<prepared program {id(self):x}>"
-        self._step = source.compiled(name)
+        self._step = source.compile_function(name)
         if name not in linecache.cache:
             weakref.finalize(self, linecache.cache.pop, name, None).atexit = False
         text = [f"{line}\n" for line in source.lines]
@@ -217,18 +219,18 @@ class Prepared:
         """Raises the DiagnosticError for an exception, if it was raised in an op."""
         assert self.source is not None
         assert self._step is not None
-        index, values = self.source.failed(self._step, problem)
+        index, values = self.source.locate_failure(self._step, problem)
         if index < 0:
             return
         bound = self.source.bound[index]
         if isinstance(problem, Missing):
 
-            def given(name: str) -> Value | None:  # values, also fed ones, are removed after their last use
+            def find_value(name: str) -> Value | None:  # values, also fed ones, are removed after their last use
                 value = True if name in self.feeds else values.get(name)
                 return frame.find(name) if value is None else value
 
             op = self.reported_op(index, problem.name)
-            raise missing(self.execution.program, op, slot_of(bound, problem.name), problem.name, given) from None
+            raise missing(self.execution.program, op, slot_of(bound, problem.name), problem.name, find_value) from None
         fail(bound, arguments_of(bound, values), problem)
 
 
@@ -282,7 +284,7 @@ _MOST_PROGRAMS = 16
 """The number of programs whose preparations a scope keeps; beyond it, the one used longest ago is removed."""
 
 
-class _Known:
+class _PreparedState:
     """The state that a scope keeps for a program that has run in it."""
 
     def __init__(self, execution: Execution):
@@ -290,7 +292,7 @@ class _Known:
         self.prepared: dict[tuple[tuple[str, ...], tuple[str, ...]], Prepared | None] = {}
 
 
-@checked
+@check_arguments
 def run(
     program: Program,
     feed: Mapping[str, Any] | None = None,
@@ -334,7 +336,7 @@ def run(
     if step is not None and (step.__class__ is not int or step < 0):
         expect_number(step, "run", "a whole number as step", least=0)
         step = int(step)
-    known = _known(scope, program, (seed, stream, str(folder)))
+    known = _program_state(scope, program, (seed, stream, str(folder)))
     execution = known.execution
     execution.adapt(slices or {}, (*watchers, NotFinite()) if check_nan else tuple(watchers), step)
     names = tuple(feed or ()), names_of(fetch, "run")
@@ -356,22 +358,22 @@ def latest_of(
     `run`.
     """
     key, known = next(reversed(scope.prepared.items()), (None, None))
-    if key != (id(program), (None, 0, ".")) or not isinstance(known, _Known):
+    if key != (id(program), (None, 0, ".")) or not isinstance(known, _PreparedState):
         return None
     prepared = known.prepared.get((feeds, fetches))
     return None if prepared is None else (known.execution, prepared)
 
 
-def _known(scope: Scope, program: Program, options: tuple[object, ...]) -> _Known:
+def _program_state(scope: Scope, program: Program, options: tuple[object, ...]) -> _PreparedState:
     key = (id(program), options)
     result = scope.prepared.pop(key, None)
-    if not isinstance(result, _Known):  # keeps the program alive, so that no other object gets its id
+    if not isinstance(result, _PreparedState):  # keeps the program alive, so that no other object gets its id
         seed, stream, folder = options
         assert isinstance(stream, int)
         execution = Execution(
             program, scope, seed=seed if isinstance(seed, int) else None, stream=stream, folder=str(folder)
         )
-        result = _Known(execution)
+        result = _PreparedState(execution)
     scope.prepared[key] = result
     while len(scope.prepared) > _MOST_PROGRAMS:
         del scope.prepared[next(iter(scope.prepared))]

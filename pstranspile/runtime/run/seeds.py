@@ -40,7 +40,7 @@ def without_unmade_terms(program: Program) -> Program:
     if all(name in written for op in suspects for name in op.inputs["X"]):
         return program
     blocks = [
-        block._replace(ops=tuple(_shortened(op, written) if _has_terms(op) else op for op in block.ops))
+        block._replace(ops=tuple(_drop_unwritten_terms(op, written) if _has_terms(op) else op for op in block.ops))
         for block in program.blocks
     ]
     return program._replace(blocks=tuple(blocks))
@@ -50,7 +50,7 @@ def _has_terms(op: Op) -> bool:
     return op.type == "sum" and op.role == OpRole.BACKWARD and any(TERM in name for name in op.inputs.get("X", ()))
 
 
-def _shortened(op: Op, written: frozenset[str]) -> Op:
+def _drop_unwritten_terms(op: Op, written: frozenset[str]) -> Op:
     """The sum of the terms that are written; unchanged if none is."""
     kept = tuple(name for name in op.inputs["X"] if TERM not in name or name in written)
     return op._replace(inputs=FrozenMap({**op.inputs, "X": kept})) if kept else op
@@ -91,7 +91,7 @@ def loss_op(program: Program) -> Op | None:
     return next((op for op in program.main_block.ops if op.role == wanted), None)
 
 
-def divided(program: Program, name: str) -> bool:
+def is_divided(program: Program, name: str) -> bool:
     """Whether an input is divided among trainers: its first dim is unknown (-1). Every trainer is fed all of an input
     with fixed dims.
     """
@@ -110,7 +110,7 @@ class LossRows:
     def __init__(self, program: Program):
         self._program = program
         self._divided: dict[str, bool] = {}
-        self._feed, self._inner = _averaged(program)
+        self._feed, self._inner = _averaged_input(program)
 
     def __call__(self, feed: Mapping[str, Any]) -> int | None:
         """The number of these rows in a feed; None if no fed value has rows of the batch."""
@@ -125,11 +125,11 @@ class LossRows:
     def _has_rows(self, name: str) -> bool:
         known = self._divided.get(name)
         if known is None:
-            known = self._divided[name] = divided(self._program, name)
+            known = self._divided[name] = is_divided(self._program, name)
         return known
 
 
-def _averaged(program: Program) -> tuple[str, bool]:
+def _averaged_input(program: Program) -> tuple[str, bool]:
     """(the input whose rows the loss is a mean of, "" for any; whether the loss is a mean of rows of sequences)."""
     op = loss_op(program)
     if op is None or op.type not in MEANS:
@@ -161,11 +161,11 @@ def fed_seeds(program: Program) -> tuple[Program, dict[str, Value]]:
         message = "shares can't be weighted: no fill_constant with the roles backward and loss begins the gradients"
         raise DiagnosticError([at_op("feed-shares", message, backward)])
     rest = tuple(op for index, op in enumerate(ops) if index not in seeds)
-    values = {name: _filled(ops[index], program.main_block.vars[name]) for index, name in seeds.items()}
+    values = {name: _seed_value(ops[index], program.main_block.vars[name]) for index, name in seeds.items()}
     return _with_ops(program, rest), values
 
 
-def _filled(op: Op, var: Var) -> Value:
+def _seed_value(op: Op, var: Var) -> Value:
     value: Any = op.attrs.get("value", 1.0)
     return np.full(var.shape, value, NUMPY_TYPES[var.dtype] if var.dtype else "float32")
 
@@ -182,7 +182,7 @@ def without_rows(
 
     Persistable variables keep their values. Raises DiagnosticError if the dims of a value are not known.
     """
-    rest, senders = _without(program, inputs, sends)
+    rest, senders = _without_row_ops(program, inputs, sends)
     return rest, {name: nothing_of(program, op, name) for name, op in senders.items()}
 
 
@@ -190,10 +190,12 @@ def sends_of_rows(program: Program, inputs: Iterable[str], sends: Callable[[str]
     """Whether ops for whose type `sends` returns true send a value that is made of `inputs`, or of
     gradients of them.
     """
-    return bool(_without(program, inputs, sends)[1])
+    return bool(_without_row_ops(program, inputs, sends)[1])
 
 
-def _without(program: Program, inputs: Iterable[str], sends: Callable[[str], bool]) -> tuple[Program, dict[str, Op]]:
+def _without_row_ops(
+    program: Program, inputs: Iterable[str], sends: Callable[[str], bool]
+) -> tuple[Program, dict[str, Op]]:
     """(the program without the ops that need rows; the ops that send a value made of rows, by the variable)."""
     needing = {*inputs, *seeds_of(program).values()}
     senders: dict[str, Op] = {}
@@ -213,7 +215,7 @@ def _without(program: Program, inputs: Iterable[str], sends: Callable[[str], boo
 
 def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]) -> list[int]:
     """The indices, among these, of the ops that need neither `inputs` nor gradients of them."""
-    rest, _ = _without(program, inputs, lambda _op_type: False)
+    rest, _ = _without_row_ops(program, inputs, lambda _op_type: False)
     kept = {id(op) for op in rest.main_block.ops}
     ops = program.main_block.ops
     return [index for index in indices if id(ops[index]) in kept]
@@ -247,6 +249,6 @@ def _read(program: Program, op: Op) -> set[str]:
     return result
 
 
-def scaled(values: Mapping[str, Value], weight: float) -> dict[str, Value]:
+def scale_seeds(values: Mapping[str, Value], weight: float) -> dict[str, Value]:
     """Initial gradients multiplied by the weight of a share."""
     return {name: value * value.dtype.type(weight) for name, value in values.items()}

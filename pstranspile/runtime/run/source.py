@@ -141,7 +141,7 @@ class LocalValues(ABC):
                     self.apart.add(name)
 
     def _arguments(self, bound: BoundOp, *, whole: bool = False) -> str:
-        def one(name: str) -> str:
+        def argument_text(name: str) -> str:
             return "None" if name == EMPTY_NAME else self._whole(name) if whole else self._local(name)
 
         parts: list[str] = []
@@ -150,9 +150,9 @@ class LocalValues(ABC):
             if argument.is_frame:
                 parts.append("frame")
             elif duplicable:
-                parts.append(f"[{', '.join(map(one, names))}]")
+                parts.append(f"[{', '.join(map(argument_text, names))}]")
             else:
-                parts.append(one(names[0]) if names else "None")
+                parts.append(argument_text(names[0]) if names else "None")
         return ", ".join(parts)
 
     def _written(self, name: str, kind: ValueKind, *, sure: bool) -> None:
@@ -367,7 +367,7 @@ class Source(LocalValues):
         self._read = known.union(fetches) if fetches else known
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
-        self.touched = [self._touched(op) for op in self.block.ops]
+        self.touched = [self._touched_variables(op) for op in self.block.ops]
         self.users: defaultdict[str, list[int]] = defaultdict(list)
         """The numbers of the ops that mention a variable, in order."""
         self.makers: defaultdict[str, list[int]] = defaultdict(list)
@@ -429,7 +429,7 @@ class Source(LocalValues):
             written.update(bound.op.output_names)
             yield bound
 
-    def _touched(self, op: Op) -> list[str]:
+    def _touched_variables(self, op: Op) -> list[str]:
         """The variables that the op and its sub-blocks read or write."""
         names = (name for inner in deep_ops(self.program, op) for name in (*inner.input_names, *inner.output_names))
         return list(dict.fromkeys(name for name in names if name != EMPTY_NAME))
@@ -452,15 +452,15 @@ class Source(LocalValues):
         self._load_from_scope()
         for index, bound in enumerate(self.bound):
             if index in self.groups:
-                self._together(*self.groups[index])
+                self._add_group(*self.groups[index])
             elif index not in self.grouped:
                 self._op(index, bound)
                 self._free(index, self.touched[index])
         for number in range(len(self.groups)):
             self._add(f"if u{number}.loose: u{number}.move(find, held)")
-        self._add(f"return ({', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''})")
+        self._add(f"return ({', '.join(map(self._fetch_expression, self.fetches))}{',' if self.fetches else ''})")
 
-    def _together(self, indexes: list[int], group: Group) -> None:
+    def _add_group(self, indexes: list[int], group: Group) -> None:
         """Adds code that runs optimizer ops of a group as one if possible, otherwise one by one."""
         local = f"u{list(self.groups).index(indexes[-1])}"
         self.names[local] = group
@@ -474,7 +474,7 @@ class Source(LocalValues):
         self._indent = self._indent[4:]
         self._free(indexes[-1], [name for index in indexes for name in self.touched[index]])
 
-    def _fetched(self, name: str) -> str:
+    def _fetch_expression(self, name: str) -> str:
         return self._whole(name) if name in self.kinds else f"find({name!r})"
 
     def _load_from_scope(self) -> None:
@@ -645,13 +645,13 @@ class Source(LocalValues):
             self._written(name, ValueKind.ANYTHING, sure=False)
         self._add("local.clear()", index)
 
-    def compiled(self, file: str) -> FunctionType:
+    def compile_function(self, file: str) -> FunctionType:
         """The compiled function. Tracebacks show `file` as its file."""
         names: dict[str, Any] = {**self.names, "__source__": self}
         exec(compile("\n".join(self.lines) + "\n", file, "exec"), names)
         return names.pop("step")  # a function that its own globals refer to would live until the next search for cycles
 
-    def failed(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
+    def locate_failure(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
         """(index of the op in which the function failed, -1 if it failed in none; the values of variables at that
         time).
         """

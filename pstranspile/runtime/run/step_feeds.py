@@ -15,26 +15,26 @@ from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
     Note,
-    counted,
     error,
     file_of,
     first_findings,
-    listed,
+    name_list,
+    quantity,
     raise_errors,
     warning,
 )
-from pstranspile.ir.expect import checked, expect, path_of, require_programs, wrong_type
+from pstranspile.ir.expect import check_arguments, expect, path_of, require_programs, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import shown_path
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.programs.io import FEEDING
-from pstranspile.runtime.run.batch import Dealt, joined, rows_of
+from pstranspile.runtime.run.batch import Dealt, concat_shares, rows_of
 from pstranspile.runtime.run.feeds import (
     as_value,
-    computed,
-    declared,
+    computed_hint,
+    declared_type,
     describe,
     fits_dims,
     mismatch,
@@ -45,7 +45,7 @@ from pstranspile.runtime.run.feeds import (
     written_names,
 )
 from pstranspile.runtime.run.files import ArrayFile, place_of, write_arrays
-from pstranspile.runtime.run.seeds import divided, without_unmade_terms
+from pstranspile.runtime.run.seeds import is_divided, without_unmade_terms
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 # The interface of data that come in rows and are dealt to trainers, from whatever source.
@@ -196,10 +196,10 @@ def batches_of_rows(source: RowSource, program: Program, trainers: int, steps: i
         if not shares:
             require_steps(step, steps or 0, source)
             break
-        names = [name for name in shares[0] if divided(program, name)]
+        names = [name for name in shares[0] if is_divided(program, name)]
         _require_alike(shares, names, program, step)
         rows = {name: [None if share is None else rows_of(share[name]) for share in dealt] for name in names}
-        result.append(Dealt(dict(joined(shares, names)), rows))
+        result.append(Dealt(dict(concat_shares(shares, names)), rows))
     return result
 
 
@@ -233,11 +233,13 @@ def require_steps(there: int, wanted: int, source: RowSource | None = None) -> N
         return
     place, at = getattr(source, "place", ""), None
     if place:
-        message = f"{place} gives batches for {counted(there, 'step')}; {wanted} are asked for"
+        message = f"{place} gives batches for {quantity(there, 'step')}; {wanted} are asked for"
     else:
         files: Sequence[str] = getattr(source, "files", ())
-        rows = f"the rows of it and of {counted(len(files) - 1, 'more file')}" if len(files) > 1 else "the rows"
-        message = f"{rows} are enough for {counted(there, 'step')}, {wanted} are asked for; --epochs has them fed again"
+        rows = f"the rows of it and of {quantity(len(files) - 1, 'more file')}" if len(files) > 1 else "the rows"
+        message = (
+            f"{rows} are enough for {quantity(there, 'step')}, {wanted} are asked for; --epochs has them fed again"
+        )
         at = Location(shown_path(files[0])) if files else None
     raise DiagnosticError([error("run-file-unusable", message, at)])
 
@@ -326,7 +328,7 @@ def _by_step(name: str, values: Sequence[Value]) -> dict[str, Any]:
     return result
 
 
-def stacked(name: str, values: Sequence[Value]) -> dict[str, Any]:
+def step_arrays(name: str, values: Sequence[Value]) -> dict[str, Any]:
     """The values of a variable in every step, as arrays of a file of results: the names of `arrays_of` after `step/`.
 
     Raises DiagnosticError for values that no array can hold.
@@ -346,12 +348,12 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if any(value is None for value in values):
             step = next(step for step, value in enumerate(values, 1) if value is None)
             raise DiagnosticError([error("run-save-impossible", f"{name} is fed, but not in step {step}")])
-        result |= arrays_of(name, [_held(name, v) for v in values])
+        result |= arrays_of(name, [_as_array(name, v) for v in values])
     return result
 
 
-def _held(name: str, value: Any) -> Any:
-    """A fed value as an array, if it is none. Raises DiagnosticError for uneven rows."""
+def _as_array(name: str, value: Any) -> Any:
+    """A fed value as an array, unless it is a LoDTensor or SelectedRows. Raises DiagnosticError for uneven rows."""
     if isinstance(value, LoDTensor | SelectedRows):
         return value
     try:
@@ -361,7 +363,7 @@ def _held(name: str, value: Any) -> Any:
         raise DiagnosticError([error("run-save-impossible", message)]) from None
 
 
-@checked
+@check_arguments
 def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]]) -> None:
     """Writes a feed file (`.npz`) for the feeds of each step, by name: arrays or LoDTensors of any shapes.
 
@@ -403,7 +405,7 @@ def _require_names(batch: Mapping[object, Any], who: str, wanted: str) -> None:
         raise TypeError(f"{who} takes {wanted}; one name is of type {type(other).__name__}")
 
 
-def _first(array: Any) -> Any:
+def _first_step(array: Any) -> Any:
     """The value of the first step; a number as an array without dims."""
     return np.asarray(array[0]) if isinstance(array, np.ndarray) else array[0]
 
@@ -451,7 +453,7 @@ class Feeds:
                 key = next(iter(keys.values()))
                 findings.append(self._problem(f"{name} has an array for all steps, and {key} besides"))
             elif name not in self._variables:
-                findings.append(self._undeclared(name))
+                findings.append(self._undeclared_error(name))
             else:
                 findings += self._add_by_step(self._variables[name], keys, arrays, counts)
         if len(set(counts.values())) > 1:
@@ -467,7 +469,7 @@ class Feeds:
     def _problem(self, message: str) -> Diagnostic:
         return error("run-file-unusable", message, self._place)
 
-    def _undeclared(self, name: str) -> Diagnostic:
+    def _undeclared_error(self, name: str) -> Diagnostic:
         return self._problem(f"the program declares no variable {name}{near(name, self._variables)}")
 
     def _with_inputs(self, findings: list[Diagnostic]) -> list[Diagnostic]:
@@ -477,7 +479,7 @@ class Feeds:
         inputs = [f"%{var.name}" for var in self._variables.values() if var.need_check_feed]
         last = max((at for at, one in enumerate(findings) if "declares no variable" in one.message), default=-1)
         if inputs and last >= 0:
-            note = Note(f"the inputs of the program are {listed(inputs, _MOST_NAMED)}")
+            note = Note(f"the inputs of the program are {name_list(inputs, _MOST_NAMED)}")
             findings[last] = findings[last]._replace(notes=(*findings[last].notes, note))
         return findings
 
@@ -489,7 +491,7 @@ class Feeds:
             hint = f"{name}[None] is one step"
             if batch < 0 <= min(dims, default=0):
                 hint += f", {name}.reshape({', '.join(map(str, ['STEPS', -1, *dims]))}) divides its rows into steps"
-            lacking = listed(self._unstepped, _MOST_NAMED)
+            lacking = name_list(self._unstepped, _MOST_NAMED)
             note = Note(f"the first dim of an array counts steps, which is not there in {lacking}: {hint}")
             findings[-1] = findings[-1]._replace(notes=(*findings[-1].notes, note))
         return findings
@@ -505,7 +507,7 @@ class Feeds:
         if whole != key and whole in self._variables:
             yield self._problem(f"{key} holds lengths of sequences, but there is no {whole}")
         elif key not in self._variables:
-            yield self._undeclared(key)
+            yield self._undeclared_error(key)
         elif f"{key}{LENGTHS}" in arrays:
             yield from self._add_ragged(self._variables[key], array, arrays[f"{key}{LENGTHS}"], counts)
         else:
@@ -515,7 +517,7 @@ class Feeds:
         array = as_value(var, given)
         if not hasattr(array, "ndim"):
             what = mismatch(var, array, any_dims=True) or f"is fed {describe(array)}"
-            said = f"{var.name} is declared {declared(var)}, but {what}"
+            said = f"{var.name} is declared {declared_type(var)}, but {what}"
             yield self._problem(f"{said}; an array has a value for each step")
             return
         if not array.ndim:
@@ -524,27 +526,29 @@ class Feeds:
         levels = var.tensor.lod_level if var.kind is VarKind.LOD_TENSOR and var.tensor is not None else 0
         if levels == 1:
             needed = f"{var.name}{LENGTHS}, the lengths of its sequences: [steps, batch]"
-            yield self._problem(f"{var.name} is declared {declared(var)}, and comes without {needed}")
+            yield self._problem(f"{var.name} is declared {declared_type(var)}, and comes without {needed}")
         elif levels:
-            needed = f"1|{var.name} for its rows in step 1, and {_listed(StepKey(1, var.name, -1), levels)} for lengths"
-            yield self._problem(f"{var.name} is declared {declared(var)}; it needs arrays for each step: {needed}")
+            needed = (
+                f"1|{var.name} for its rows in step 1, and {_array_names(StepKey(1, var.name, -1), levels)} for lengths"
+            )
+            yield self._problem(f"{var.name} is declared {declared_type(var)}; it needs arrays for each step: {needed}")
         else:
             counts[var.name] = len(array)
             self._arrays[var.name] = array
-            if len(array) and (problem := mismatch(var, _first(array), any_dims=var.name in self._overwritten)):
+            if len(array) and (problem := mismatch(var, _first_step(array), any_dims=var.name in self._overwritten)):
                 if fits_dims(var, array.shape):
                     self._unstepped.append(var.name)
-                yield self._problem(f"{var.name} is declared {declared(var)}, but in each step {problem}")
+                yield self._problem(f"{var.name} is declared {declared_type(var)}, but in each step {problem}")
 
     def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
         if var.tensor is None or var.tensor.lod_level != 1:
-            yield self._problem(f"{var.name} is declared {declared(var)}, it can't have {var.name}{LENGTHS}")
+            yield self._problem(f"{var.name} is declared {declared_type(var)}, it can't have {var.name}{LENGTHS}")
         elif lengths.ndim != 2 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
             yield self._problem(f"{var.name}{LENGTHS} must hold lengths: whole numbers [steps, batch], none below 0")
         elif not rows.ndim or int(lengths.sum()) != len(rows):
             yield self._problem(f"{var.name} is {describe(rows)}, but its lengths add up to {lengths.sum()}")
         elif problem := mismatch_of_array(var, rows, any_dims=var.name in self._overwritten):
-            yield self._problem(f"{var.name} is declared {declared(var)}, but {problem}")
+            yield self._problem(f"{var.name} is declared {declared_type(var)}, but {problem}")
         else:
             counts[var.name] = len(lengths)
             ends = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
@@ -580,17 +584,17 @@ class Feeds:
             values.append(rows if problem or not lengths else LoDTensor(rows, [_offsets(level) for level in lengths]))
             problem = problem or mismatch(var, values[-1], any_dims=var.name in self._overwritten)
             if problem:
-                yield self._problem(f"step {step}: {var.name} is declared {declared(var)}, but {problem}")
+                yield self._problem(f"step {step}: {var.name} is declared {declared_type(var)}, but {problem}")
                 return
 
     def _wrong_set(self, var: Var, key: StepKey, result: Mapping[int, Any], levels: int) -> Diagnostic:
         """The error for a step with an array too few or too many."""
-        head = f"step {key.step}: {var.name} is declared {declared(var)}"
+        head = f"step {key.step}: {var.name} is declared {declared_type(var)}"
         for level in (-1, *range(levels)):
             if level not in result:
                 what = "its rows" if level < 0 else "the lengths of its sequences"
-                return self._problem(f"{head}, but {what} are missing: an array {_spelled(key, level)}")
-        extra = _spelled(key, max(result))
+                return self._problem(f"{head}, but {what} are missing: an array {_array_name(key, level)}")
+        extra = _array_name(key, max(result))
         return self._problem(f"{head}, it can't have {extra}")
 
     # feeds of a step
@@ -614,12 +618,12 @@ class Feeds:
             raise DiagnosticError([self._problem(f"{self.steps} steps are fed, {steps} are asked for")])
 
 
-def _spelled(key: StepKey, level: int) -> str:
+def _array_name(key: StepKey, level: int) -> str:
     return f"{key.step}|{key.name}" + (f"|{level}" if level >= 0 else "")
 
 
-def _listed(key: StepKey, levels: int) -> str:
-    return " and ".join(_spelled(key, level) for level in range(levels))
+def _array_names(key: StepKey, levels: int) -> str:
+    return " and ".join(_array_name(key, level) for level in range(levels))
 
 
 def _offsets(lengths: Any) -> list[int]:
@@ -629,13 +633,15 @@ def _offsets(lengths: Any) -> list[int]:
 def _length_problem(key: StepKey, rows: Any, lengths: Sequence[Any]) -> str:
     """What is wrong with the lengths of the sequences of one step, "" if nothing."""
     for level, array in enumerate(lengths):
-        spelled = _spelled(key, level)
+        spelled = _array_name(key, level)
         if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
             return f"{spelled} must hold lengths: whole numbers [sequences], none below 0"
         within = lengths[level + 1] if level + 1 < len(lengths) else rows
         count, total = len(within) if within.ndim else 0, int(array.sum(dtype="int64"))
         if count != total or (array > count).any():
-            what = f"{_spelled(key, level + 1)} holds {count}" if within is not rows else f"it is fed {describe(rows)}"
+            what = (
+                f"{_array_name(key, level + 1)} holds {count}" if within is not rows else f"it is fed {describe(rows)}"
+            )
             return f"the lengths in {spelled} add up to {total}, and {what}"
     return ""
 
@@ -772,7 +778,7 @@ def left_out_of_feed(
     unfed = sorted(inputs - {*fed})
     hints = ((name, near(name, unfed)) for name in names)
     notes = tuple(Note(f"{name}{hint}") for name, hint in hints if hint)[:_MOST_NAMED]
-    message = f"no input of the program takes {listed(names, _MOST_NAMED)}: left out"
+    message = f"no input of the program takes {name_list(names, _MOST_NAMED)}: left out"
     return [warning("run-feed-unknown", message, place)._replace(notes=notes)]
 
 
@@ -876,26 +882,26 @@ def parse_turns(text: str, programs: Iterable[str]) -> Turns:
     for item in text.split(","):
         match = _ITEM.fullmatch(item.strip())
         if match is None:
-            raise _refused(f"{item.strip() or text!r} is no program: NAME, NAME*COUNT or NAME/EVERY is needed")
+            raise _turns_error(f"{item.strip() or text!r} is no program: NAME, NAME*COUNT or NAME/EVERY is needed")
         name, number = match["name"], int(match["number"] or 1)
         if name not in known:
             others = " and ".join(f"@{other}" for other in known)
             why = "the start-up program is run once, before all steps" if name == STARTUP else f"there is {others}"
-            raise _refused(f"@{name} can't be run in steps: {why}{near(name, known)}")
+            raise _turns_error(f"@{name} can't be run in steps: {why}{near(name, known)}")
         if match["how"] == "/":
             between.append((name, number))
         else:
             repeated += [name] * number
     if not repeated:
-        raise _refused(f"{text}: nothing is run in between; a program without /EVERY is needed")
-    return Turns(_ordered(repeated, between), dict.fromkeys([*repeated, *(name for name, _ in between)]), text)
+        raise _turns_error(f"{text}: nothing is run in between; a program without /EVERY is needed")
+    return Turns(_program_order(repeated, between), dict.fromkeys([*repeated, *(name for name, _ in between)]), text)
 
 
-def _refused(message: str) -> DiagnosticError:
+def _turns_error(message: str) -> DiagnosticError:
     return DiagnosticError([error("program-turns", message)])
 
 
-def _ordered(repeated: Sequence[str], between: Sequence[tuple[str, int]]) -> Iterator[str]:
+def _program_order(repeated: Sequence[str], between: Sequence[tuple[str, int]]) -> Iterator[str]:
     for done, name in enumerate(cycle(repeated), start=1):
         yield name
         yield from (other for other, every in between if done % every == 0)
@@ -916,7 +922,7 @@ def turns_of(given: GivenTurns, programs: Iterable[str], trainer: int = 0) -> Tu
 
 def _one_of(name: str, names: Sequence[str]) -> str:
     if name not in names:
-        raise _refused(f"@{name} is to be run, but there is no such program{near(name, names)}")
+        raise _turns_error(f"@{name} is to be run, but there is no such program{near(name, names)}")
     return name
 
 
@@ -965,7 +971,7 @@ def fetches_by_program(
         if not places:
             names = [n for program in programs.values() for n in program.main_block.vars]
             ran = programs[owner] if slash and owner in programs else next(iter(programs.values()))
-            hint = near(name, names) or computed(ran)
+            hint = near(name, names) or computed_hint(ran)
             message = f"{item} is fetched, but no program that is run declares {name}{hint}"
             raise DiagnosticError([error("run-fetch-unknown", message, file_of(ran.main_block.ops))])
         for place in places:

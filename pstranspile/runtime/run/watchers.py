@@ -13,7 +13,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, installing
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound import BoundOp
-from pstranspile.runtime.run.feeds import described, is_number, numbers_of, size_in_bytes
+from pstranspile.runtime.run.feeds import describe_values, is_number, numbers_of, size_in_bytes
 
 # Curves of fetched numbers over the steps, as a picture.
 
@@ -148,5 +148,5 @@ class Trace:
 
     def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
         """Writes the line of one op."""
-        print(f"{self.count:>6} {bound.op.type} -> {described(made) or '(nothing)'}", file=self.stream)
+        print(f"{self.count:>6} {bound.op.type} -> {describe_values(made) or '(nothing)'}", file=self.stream)
         self.count += 1

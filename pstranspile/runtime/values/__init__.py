@@ -94,7 +94,7 @@ def numbers(data: Array) -> list[str]:
     return [f"{value:g}" if kind == "f" else str(int(value)) for value in data.ravel().tolist()]
 
 
-def mangled(dtype: Any) -> str:
+def mangled_type(dtype: Any) -> str:
     """The letter of an element type in mangled names of C++."""
     return _TYPES.get(str(dtype), ("", str(dtype)))[1]
 
@@ -163,7 +163,7 @@ def printed_text(head: str, value: Any, shown: Iterable[str], limit: int) -> str
     if "shape" in asked:
         lines.append(f"\tshape: [{''.join(f'{dim},' for dim in data.shape)}]")
     if "dtype" in asked:
-        lines.append(f"\tdtype: {mangled(data.dtype)}")
+        lines.append(f"\tdtype: {mangled_type(data.dtype)}")
     if "lod" in asked and lod:
         levels = "".join(f"[ {''.join(f'{offset},' for offset in level)} ]" for level in lod)
         lines.append(f"\tLoD: [{levels}]")

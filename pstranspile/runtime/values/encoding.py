@@ -45,7 +45,7 @@ def refuse(code: Code, file: str, message: str) -> NoReturn:
 # Reading
 
 
-class Reader:
+class FieldReader:
     """Reads fields of a file in turn; every failure is a DiagnosticError naming file, field and byte offset."""
 
     def __init__(self, stream: BufferedIOBase, file: str) -> None:
@@ -67,11 +67,11 @@ class Reader:
         self.at = at
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         """The number of bytes not yet read."""
         return self.size - self.at
 
-    def damaged(self, field: str, reason: str, at: int | None = None) -> NoReturn:
+    def raise_damaged(self, field: str, reason: str, at: int | None = None) -> NoReturn:
         """Raises the DiagnosticError about a field that starts at byte `at` (default: where reading stands)."""
         self.refuse("values-damaged", f"{field}, byte {self.at if at is None else at}: {reason}")
 
@@ -81,10 +81,10 @@ class Reader:
 
     def require(self, size: int, field: str) -> None:
         """Raises DiagnosticError unless `size` more bytes are left."""
-        if size > self.left:
-            self.damaged(field, f"{size} bytes are needed, {self.left} are left")
+        if size > self.bytes_left:
+            self.raise_damaged(field, f"{size} bytes are needed, {self.bytes_left} are left")
         if self.most is not None and size > self.most:
-            self.damaged(field, f"{size} bytes are more than what is to be read has ({self.most})")
+            self.raise_damaged(field, f"{size} bytes are more than what is to be read has ({self.most})")
 
     def take(self, size: int, field: str) -> bytes:
         """The next `size` bytes."""
@@ -105,11 +105,11 @@ class Reader:
         try:
             out = np.empty(shape, kind)
         except (ValueError, OverflowError) as problem:  # too many dims, or huge dims beside a dim of 0
-            self.damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
+            self.raise_damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
         if size:
             self.stream.readinto(memoryview(out).cast("B"))
         if dtype == "bool" and size and out.view("uint8").max() > 1:  # numpy would count such an element as its byte
-            self.damaged(field, "a boolean is neither 0 nor 1")
+            self.raise_damaged(field, "a boolean is neither 0 nor 1")
         self.at += size
         return out.astype(dtype, copy=False)
 
@@ -120,7 +120,7 @@ class Reader:
             self.refuse("values-version", f"{field}, byte {at}: version {version} is not known, only 0 is")
 
 
-def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[int, int, int]]:
+def _descriptor_numbers(data: bytes, reader: FieldReader, at: int) -> Iterator[tuple[int, int, int]]:
     """Field number, value and position of each number in a descriptor."""
     position = 0
 
@@ -133,7 +133,7 @@ def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[
             position += 1
             if byte < 0x80:
                 return value
-        reader.damaged("tensor descriptor", "a number does not end", at + start)
+        reader.raise_damaged("tensor descriptor", "a number does not end", at + start)
 
     while position < len(data):
         start = position
@@ -143,74 +143,74 @@ def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[
         elif key & 7 == 2 and key >> 3 == 2:  # packed dims, as other protobuf writers may give them
             end = varint() + position
             if end > len(data):
-                reader.damaged("tensor descriptor", "the dims do not end", at + start)
+                reader.raise_damaged("tensor descriptor", "the dims do not end", at + start)
             while position < end:
                 yield 2, varint(), at + start
         else:
-            reader.damaged("tensor descriptor", f"{key} does not start a field", at + start)
+            reader.raise_damaged("tensor descriptor", f"{key} does not start a field", at + start)
 
 
-def _descriptor(reader: Reader) -> tuple[str, tuple[int, ...]]:
+def _descriptor(reader: FieldReader) -> tuple[str, tuple[int, ...]]:
     """(numpy's name of the element type, dims) from the next descriptor."""
     reader.version("tensor version")
     size_at, size = reader.at, reader.number("i", "size of the tensor descriptor")
     if not 0 <= size <= _MAX_DESCRIPTOR:
-        reader.damaged("size of the tensor descriptor", f"{size} bytes is not a size", size_at)
+        reader.raise_damaged("size of the tensor descriptor", f"{size} bytes is not a size", size_at)
     at, number, dims = reader.at, None, list[int]()
     for field, value, position in _descriptor_numbers(reader.take(size, "tensor descriptor"), reader, at):
         if field == 1:
             number = value
         elif field == 2:
             if value >= 1 << 63:
-                reader.damaged("dims", f"dim {len(dims)} is negative", position)
+                reader.raise_damaged("dims", f"dim {len(dims)} is negative", position)
             dims.append(value)
         else:
-            reader.damaged("tensor descriptor", f"field {field} is not known", position)
+            reader.raise_damaged("tensor descriptor", f"field {field} is not known", position)
     if number is None:
-        reader.damaged("element type", "the descriptor has none", at)
+        reader.raise_damaged("element type", "the descriptor has none", at)
     if len(dims) > _MAX_RANK:
-        reader.damaged("dims", f"{len(dims)} dims are more than a tensor can have ({_MAX_RANK})", at)
+        reader.raise_damaged("dims", f"{len(dims)} dims are more than a tensor can have ({_MAX_RANK})", at)
     try:
         return NUMPY_TYPES[DType(number)], tuple(dims)
     except ValueError:
         reader.refuse("values-type", f"element type, byte {at}: {number} stands for none")
 
 
-def _lod(reader: Reader) -> list[list[int]]:
+def _lod(reader: FieldReader) -> list[list[int]]:
     at, levels = reader.at, reader.number("Q", "number of LoD levels")
-    if levels > reader.left // 8:
-        reader.damaged("number of LoD levels", f"{levels} levels do not fit into {reader.left} bytes", at)
+    if levels > reader.bytes_left // 8:
+        reader.raise_damaged("number of LoD levels", f"{levels} levels do not fit into {reader.bytes_left} bytes", at)
     lod: list[list[int]] = []
     for level in range(levels):
         field = f"LoD level {level}"
         at, size = reader.at, reader.number("Q", f"size of {field}")
         if size % 8:
-            reader.damaged(f"size of {field}", f"offsets of 8 bytes do not make up {size} bytes", at)
+            reader.raise_damaged(f"size of {field}", f"offsets of 8 bytes do not make up {size} bytes", at)
         at = reader.at
         reader.require(size, field)
         offsets: list[int] = reader.array("uint64", (size // 8,), field).tolist()
         if offsets[:1] != [0] or any(a > b for a, b in pairwise(offsets)):
-            reader.damaged(field, "the offsets do not ascend from 0", at)
+            reader.raise_damaged(field, "the offsets do not ascend from 0", at)
         if lod and lod[-1][-1] != len(offsets) - 1:
             message = f"{len(offsets) - 1} sequences, but the level above ends at {lod[-1][-1]}"
-            reader.damaged(field, message, at)
+            reader.raise_damaged(field, message, at)
         lod.append(offsets)
     return lod
 
 
-def decode_tensor(reader: Reader) -> Array | LoDTensor:
+def decode_tensor(reader: FieldReader) -> Array | LoDTensor:
     """The next tensor; without LoD a plain array."""
     reader.version("version")
     lod_at = reader.at
     lod = _lod(reader)
     dtype, dims = _descriptor(reader)
     if lod and lod[-1][-1] != (dims[0] if dims else 1):
-        reader.damaged("LoD", f"the last level ends at {lod[-1][-1]}, but the dims are {list(dims)}", lod_at)
+        reader.raise_damaged("LoD", f"the last level ends at {lod[-1][-1]}, but the dims are {list(dims)}", lod_at)
     data = reader.array(dtype, dims, "elements")
     return LoDTensor(data, lod) if lod else data
 
 
-def decode_part(reader: Reader, first: int, shape: tuple[int, ...]) -> Array:
+def decode_part(reader: FieldReader, first: int, shape: tuple[int, ...]) -> Array:
     """Elements of the next tensor from number `first` on, as many as `shape` has. The rest is not read."""
     reader.version("version")
     _lod(reader)
@@ -225,33 +225,33 @@ def decode_part(reader: Reader, first: int, shape: tuple[int, ...]) -> Array:
     return reader.array(dtype, shape, "elements")
 
 
-def decode_selected_rows(reader: Reader) -> SelectedRows:
+def decode_selected_rows(reader: FieldReader) -> SelectedRows:
     """The next sparse rows."""
     reader.version("version")
     at, count = reader.at, reader.number("Q", "number of rows")
-    if count > reader.left // 8:
-        reader.damaged("number of rows", f"{count} rows do not fit into {reader.left} bytes", at)
+    if count > reader.bytes_left // 8:
+        reader.raise_damaged("number of rows", f"{count} rows do not fit into {reader.bytes_left} bytes", at)
     rows_at, rows = reader.at, reader.array("int64", (count,), "rows")
     at, height = reader.at, reader.number("q", "height")
     if height < 0:
-        reader.damaged("height", f"{height} is negative", at)
+        reader.raise_damaged("height", f"{height} is negative", at)
     at = reader.at
     dtype, dims = _descriptor(reader)
     if count and int(rows.min()) < 0 and not takes_any_id((height, *dims[1:])):
-        reader.damaged("rows", f"row {int(rows.min())} is negative", rows_at)
+        reader.raise_damaged("rows", f"row {int(rows.min())} is negative", rows_at)
     if not dims or dims[0] < count:
-        reader.damaged("dims", f"{list(dims)} do not hold the values of {count} rows", at)
+        reader.raise_damaged("dims", f"{list(dims)} do not hold the values of {count} rows", at)
     return SelectedRows(rows, reader.array(dtype, dims, "elements"), height)
 
 
-def end(reader: Reader) -> None:
+def end(reader: FieldReader) -> None:
     """Raises DiagnosticError unless everything has been read."""
-    if reader.left:
-        message = f"byte {reader.at}: {reader.left} bytes follow after all that is to be read"
+    if reader.bytes_left:
+        message = f"byte {reader.at}: {reader.bytes_left} bytes follow after all that is to be read"
         reader.refuse("values-rest", message)
 
 
-def end_of_copies(reader: Reader, value: Array | LoDTensor) -> None:
+def end_of_copies(reader: FieldReader, value: Array | LoDTensor) -> None:
     """Raises DiagnosticError unless everything has been read, or `value` is a single number and the rest has the size
     of further ones.
 
@@ -259,12 +259,12 @@ def end_of_copies(reader: Reader, value: Array | LoDTensor) -> None:
     first one is used.
     """
     held = value.data if isinstance(value, LoDTensor) else value
-    if held.size != 1 or reader.left % held.nbytes:
+    if held.size != 1 or reader.bytes_left % held.nbytes:
         end(reader)
 
 
 @contextmanager
-def opened(path: Path) -> Generator[Reader]:
+def open_reader(path: Path) -> Generator[FieldReader]:
     """A Reader of the file at `path`. Raises DiagnosticError when it can't be read."""
     try:
         stream = open_regular(path)
@@ -273,7 +273,7 @@ def opened(path: Path) -> Generator[Reader]:
         refuse("values-unreadable", str(path), f"can't be read: {reason}{misspelt(path)}")
     with stream:
         try:
-            yield Reader(stream, str(path))
+            yield FieldReader(stream, str(path))
         except OSError as problem:
             refuse("values-unreadable", str(path), f"can't be read: {problem.strerror}")
         except MemoryError:
@@ -417,7 +417,7 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
 
 def read_tensor(path: str | os.PathLike[str]) -> Array | LoDTensor:
     """The tensor that a file holds; a plain array if it has no LoD."""
-    with opened(Path(path)) as reader:
+    with open_reader(Path(path)) as reader:
         value = decode_tensor(reader)
         end_of_copies(reader, value)
     return value
@@ -425,7 +425,7 @@ def read_tensor(path: str | os.PathLike[str]) -> Array | LoDTensor:
 
 def read_selected_rows(path: str | os.PathLike[str]) -> SelectedRows:
     """The sparse rows in a file. (The reader must know that it holds rows: the format does not show it.)"""
-    with opened(Path(path)) as reader:
+    with open_reader(Path(path)) as reader:
         value = decode_selected_rows(reader)
         end(reader)
     return value
@@ -434,7 +434,7 @@ def read_selected_rows(path: str | os.PathLike[str]) -> SelectedRows:
 def read_combined(path: str | os.PathLike[str], names: Iterable[str]) -> dict[str, Array | LoDTensor]:
     """The tensors of a combined file, which holds no names: `names` in the order they were saved."""
     values: dict[str, Array | LoDTensor] = {}
-    with opened(Path(path)) as reader:
+    with open_reader(Path(path)) as reader:
         for name in names:
             reader.subject = name
             values[name] = decode_tensor(reader)
@@ -472,7 +472,7 @@ def to_bytes(value: Array | LoDTensor | SelectedRows, *, as_fp16: bool = False) 
 
 def tensor_from_bytes(data: bytes, source: str = "bytes") -> Array | LoDTensor:
     """The tensor in `data`; `source` names it in messages."""
-    reader = Reader(BytesIO(data), source)
+    reader = FieldReader(BytesIO(data), source)
     value = decode_tensor(reader)
     end(reader)
     return value
@@ -480,7 +480,7 @@ def tensor_from_bytes(data: bytes, source: str = "bytes") -> Array | LoDTensor:
 
 def selected_rows_from_bytes(data: bytes, source: str = "bytes") -> SelectedRows:
     """The sparse rows in `data`; `source` names them in messages."""
-    reader = Reader(BytesIO(data), source)
+    reader = FieldReader(BytesIO(data), source)
     value = decode_selected_rows(reader)
     end(reader)
     return value

@@ -115,12 +115,12 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
             if isinstance(stop, ToldToEnd):
                 stop.arrive()
             if is_told_to_end(stop):
-                PENDING.tell()
+                PENDING.tell_of_interruption()
             status = stop.code if isinstance(stop.code, int) else OK
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        PENDING.tell()
+        PENDING.tell_of_interruption()
         return INTERRUPTED
     except BrokenPipeError:
         _silence_stdout()
@@ -141,7 +141,7 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
         return FINDINGS
     except Exception as fault:
         if number := told_to_end():  # which has interrupted an import
-            PENDING.tell()
+            PENDING.tell_of_interruption()
             return 128 + number
         return _internal(fault, "--traceback" in arguments)
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import quantity
 from pstranspile.tools.cli.common import make_parser, require_text, write_text
 from pstranspile.tools.cli.progress import Lines, is_terminal
 
@@ -39,6 +39,6 @@ def _calibrate(options: argparse.Namespace) -> int:
     finally:
         if lines is not None:
             lines.clear()
-    what = f"the profile of a host of {counted(profile.processors, 'processor')}"
+    what = f"the profile of a host of {quantity(profile.processors, 'processor')}"
     write_text(options.output, profile_text(profile), [], "profile", what)
     return 0

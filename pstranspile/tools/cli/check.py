@@ -18,7 +18,7 @@ from pstranspile.tools.cli.common import (
     add_unreached,
     begun_with,
     check_unreached,
-    compiled,
+    compile_loaded,
     count,
     load_with_job,
     make_parser,
@@ -83,20 +83,20 @@ def _check(options: argparse.Namespace) -> int:
     from pstranspile.proof.report import report_text
     from pstranspile.runtime.kernels.programs.control import most_turns
     from pstranspile.runtime.run.step_feeds import RowSource, step_programs, union_of
-    from pstranspile.tools.cli.run_cluster import drawn, read_faults
+    from pstranspile.tools.cli.run_cluster import is_scenario_seed, read_faults
 
     with quoting(module.source):
         programs = step_programs(module)
         declaring = union_of(programs.values()) if options.program else module.main
         requested_turns(options, module)  # its errors come before all others
-        result = compiled(options, loaded)
+        result = compile_loaded(options, loaded)
         feeds = read_feed(options, programs if options.program else {MAIN: module.main}, module, STEPS)
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with (
         quoting(module.source),
         suggesting_feed(options),
         most_turns(options.max_turns),
-        _shown(options) as (progress, watch),
+        _progress_display(options) as (progress, watch),
     ):
         checked = check(
             module,
@@ -110,7 +110,7 @@ def _check(options: argparse.Namespace) -> int:
             batch=options.batch,
             result=result,
             faults=faults,
-            unreached=options.allow_unreached or drawn(options.faults),
+            unreached=options.allow_unreached or is_scenario_seed(options.faults),
             shares=options.shares,
             progress=progress,
             watch=watch,
@@ -128,8 +128,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _shown(options: argparse.Namespace) -> Generator[tuple[OnProgress, Watch | None]]:
-    """The display of the check: called with its progress, and with each cluster."""
+def _progress_display(options: argparse.Namespace) -> Generator[tuple[OnProgress, Watch | None]]:
+    """A context manager that displays a check: yields functions to call with its progress, and with each cluster."""
     if not options.live:
         with status("check") as progress:
             yield progress, None

@@ -19,7 +19,7 @@ from pstranspile.ir.diagnostics import (
     did_you_mean,
     error,
     in_one_line,
-    listed,
+    name_list,
     nearest,
     raise_errors,
     warning,
@@ -354,7 +354,7 @@ def begun_with(
         report([*not_finite(given, program, path or ""), *not_finite(others, program, "")])
     unset = [] if resumed or startup is None else _unset(startup, values)
     if unset:
-        shown = listed([f"%{name}" for name in unset], MOST_NAMED)
+        shown = name_list([f"%{name}" for name in unset], MOST_NAMED)
         begin = "begins" if len(unset) == 1 else "begin"
         message = f"{shown} {begin} as NaN, since the start-up program only marks that values are given"
         note = Note("--init FILE.npz gives them; `pstranspile import --params FILE.npz` writes those of an ONNX model")
@@ -395,7 +395,7 @@ def begun_on_machines(
     values = begun_with(path, trainer.main, trainer.startup, start=start, resumed=resumed)
     left = sorted(given.keys() - values.keys())
     if path and left:
-        held = listed(left, MOST_NAMED)
+        held = name_list(left, MOST_NAMED)
         message = f"not taken over, since only servers have them: {held}; --resume goes on with all"
         report([warning("checkpoint-variable", message, Location(path))])
     return values
@@ -523,7 +523,7 @@ def add_severity(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def allowed(options: argparse.Namespace) -> tuple[str, ...]:
+def allowed_codes(options: argparse.Namespace) -> tuple[str, ...]:
     """The codes of `--allow`. Raises JobError for one that can't be allowed."""
     from pstranspile.compiler.job import JobError
 
@@ -568,7 +568,7 @@ def check_time(parser: argparse.ArgumentParser, options: argparse.Namespace, opt
             parser.error(str(problem))
 
 
-def timed(
+def cost_with_profile(
     parser: argparse.ArgumentParser, options: argparse.Namespace, result: Compiled, profile: str | None, **more: Any
 ) -> PlanCost:
     """The cost of a job with the profile and the options of `add_time`; wrong usage for a slow machine that the job
@@ -694,7 +694,7 @@ def read_job(options: argparse.Namespace) -> Job:
     from pstranspile.compiler.job import JobError, job_warnings
     from pstranspile.compiler.job.file import load_job, parse_setting
 
-    overrides: dict[str, object] = {"strict": options.strict or None, "allow": list(allowed(options)) or None}
+    overrides: dict[str, object] = {"strict": options.strict or None, "allow": list(allowed_codes(options)) or None}
     named = [(key, getattr(options, key)) for key in ("pservers", "trainers", "mode")]
     for key, value in [*map(parse_setting, options.settings), *((k, v) for k, v in named if v is not None)]:
         if overrides.get(key, value) != value:
@@ -753,7 +753,7 @@ def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _
     _refuse_folder(options.input)
     module = load_input(options.input, options.startup, options.meta)
     job = read(options)
-    module, warnings = _verified(module, options, job)
+    module, warnings = _verified_module(module, options, job)
     return Loaded(module, job, warnings)
 
 
@@ -763,12 +763,14 @@ def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module
     The job, or else the options, set how strictly. Raises DiagnosticError or Reported when it can't be read or has
     errors.
     """
-    module, warnings = _verified(load_input(options.input, options.startup, options.meta), options, job)
+    module, warnings = _verified_module(load_input(options.input, options.startup, options.meta), options, job)
     report(warnings, [module.source])
     return module
 
 
-def _verified(module: Module, options: argparse.Namespace, job: Job | None) -> tuple[Module, tuple[Diagnostic, ...]]:
+def _verified_module(
+    module: Module, options: argparse.Namespace, job: Job | None
+) -> tuple[Module, tuple[Diagnostic, ...]]:
     """The module after the passes of `--pass`, and the warnings of the verifier, each once. Raises DiagnosticError or
     Reported.
     """
@@ -786,14 +788,14 @@ def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> lis
     """The warnings of a module. Raises Reported for its errors."""
     from pstranspile.compiler.verify import verify
 
-    strict, allow = (options.strict, allowed(options)) if job is None else (job.strict, job.allow)
+    strict, allow = (options.strict, allowed_codes(options)) if job is None else (job.strict, job.allow)
     findings = verify(module, strict=strict, allow=allow)
     with quoting(module.source):
         raise_errors(findings)
     return [*findings]
 
 
-def compiled(
+def compile_loaded(
     options: argparse.Namespace,
     loaded: Loaded[Job],
     *,
@@ -821,7 +823,7 @@ def compiled(
 
 def load_compiled(options: argparse.Namespace) -> Compiled:
     """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or Reported."""
-    return compiled(options, load_with_job(options))
+    return compile_loaded(options, load_with_job(options))
 
 
 def file_of_start(module: Module) -> dict[str, bytes]:
@@ -890,11 +892,11 @@ def write_text(path: str | None, text: str, inputs: Iterable[str | None], kind: 
 
     require_text(path, inputs, kind)
     data = text.encode("utf-8")
-    with telling(path, f"{what}{_replaced(path, data)}", *then):
+    with telling(path, f"{what}{_replacement_clause(path, data)}", *then):
         write_output(path, data)
 
 
-def _replaced(path: str, data: bytes) -> str:
+def _replacement_clause(path: str, data: bytes) -> str:
     """A clause that says that a file with other content is replaced, which may be written by hand; "" if there is
     none.
     """

@@ -19,7 +19,7 @@ from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, superfluous
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
-    compiled,
+    compile_loaded,
     file_of_start,
     files_read,
     job_words,
@@ -53,12 +53,12 @@ def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
             continue
         held = read_bytes(path)
         if held != made:
-            yield _unified(path, held, made) if is_text(held) and is_text(made) else _programs(path, made)
+            yield _unified_diff(path, held, made) if is_text(held) and is_text(made) else _programs(path, made)
     for name in superfluous_files(Path(folder), files) if os.path.isdir(folder) else ():
         yield f"{in_one_line(os.path.join(folder, name))}: no machine of the job has these programs\n"
 
 
-def _unified(path: str, held: bytes, made: bytes) -> str:
+def _unified_diff(path: str, held: bytes, made: bytes) -> str:
     before, after = (data.decode("utf-8", "backslashreplace").splitlines() for data in (held, made))
     shown = in_one_line(path)
     lines = difflib.unified_diff(before, after, shown, f"{shown} (compiled)", lineterm="")
@@ -66,11 +66,11 @@ def _unified(path: str, held: bytes, made: bytes) -> str:
 
 
 def _programs(path: str, made: bytes) -> str:
-    def ignored(_: object) -> None:
+    def ignore_warning(_: object) -> None:
         """Drops warnings: they are for readers of the file, not for a comparison."""
 
-    first = load_bytes(read_bytes(path), path, report=ignored)
-    second = load_bytes(made, path, report=ignored)
+    first = load_bytes(read_bytes(path), path, report=ignore_warning)
+    second = load_bytes(made, path, report=ignore_warning)
     name = in_one_line(path)
     shown = render(diff_modules(first, second), names=(name, f"{name} (compiled)"))
     return shown or f"{name}: written otherwise, and means the same\n"
@@ -96,7 +96,7 @@ class Watch:
         if self._tell is not None:
             self._count(name, result, self._tell)
         if name in self._print_after:
-            print(f"# after {name}\n{shown(result)}", file=sys.stderr)
+            print(f"# after {name}\n{result_text(result)}", file=sys.stderr)
 
     def _count(self, name: str, result: object, tell: Callable[[str, int, int], object]) -> None:
         """Reports how many machines' programs are made, once the plan has the number of machines."""
@@ -118,7 +118,7 @@ class Watch:
         return "\n".join([f"{'pass':<{width}}  {'seconds':>10}  calls", *lines])
 
 
-def shown(result: object) -> str:
+def result_text(result: object) -> str:
     """The result of a pass as text: programs as they are written, other values field by field."""
     if isinstance(result, Program):
         from pstranspile.ops.textual import print_program
@@ -126,7 +126,7 @@ def shown(result: object) -> str:
         return print_program(result)
     programs = [part for part in _parts(result) if isinstance(part, Program)]
     if programs:
-        return "\n".join(map(shown, programs))
+        return "\n".join(map(result_text, programs))
     from pprint import pformat
 
     return pformat(result, width=110, sort_dicts=False)
@@ -163,7 +163,7 @@ def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
     module = loaded.module
     tell = Status("compile")
     watch = Watch(after, tell)
-    result = compiled(options, loaded, on_pass=watch, at_end=tell.clear)
+    result = compile_loaded(options, loaded, on_pass=watch, at_end=tell.clear)
     if options.emit == "pb":
         from pstranspile.frontends.meta import newer_ops
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import counted, installing, listed, shell_word
+from pstranspile.ir.diagnostics import installing, name_list, quantity, shell_word
 from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.common import (
@@ -198,7 +198,7 @@ def _write_files(
         if len(files) != 1:
             there = "the module has no program"
             if files:
-                there = f"there are {len(files)} to write: {listed(names, MOST_NAMED)}"
+                there = f"there are {len(files)} to write: {name_list(names, MOST_NAMED)}"
             parser.error(f"-o {path} is the name of a file, and {there}; name a folder ({path}/ is one)")
         require_writable(path, files_read(options), kinds[names[0]])
         data = files[names[0]]()
@@ -207,7 +207,7 @@ def _write_files(
         return
     require_kinds(path, kinds)
     made = {name: make() for name, make in files.items()}
-    what = f"{what}: {listed(names, MOST_NAMED)}" if names else "nothing, since the module has no program"
+    what = f"{what}: {name_list(names, MOST_NAMED)}" if names else "nothing, since the module has no program"
     with telling_of_folder(path, names, what, *_next(then if names else "", str(Path(path, *names[:1])))):
         write_outputs(path, made)
 
@@ -240,7 +240,7 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
     then = [f"back to text:  pstranspile import {main}{startup} --meta {meta}"] if "main.pb" in written else []
     with (
         warnings.catch_warnings(),
-        telling_of_folder(options.output, written, f"ProgramDescs: {listed(written, MOST_NAMED)}", *then),
+        telling_of_folder(options.output, written, f"ProgramDescs: {name_list(written, MOST_NAMED)}", *then),
     ):
         warnings.simplefilter("ignore")  # reported above, with the lines
         export(module, options.output)
@@ -277,7 +277,7 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
         require_kinds(options.output, {**dict.fromkeys(names, "values"), MODEL: "pb"})
         report(newer_ops([model.program]), [module.source])
         values = {name: values[name] for name in names}
-        what = f"an inference model: {MODEL}, and a file for each of {counted(len(names), 'parameter')}"
+        what = f"an inference model: {MODEL}, and a file for each of {quantity(len(names), 'parameter')}"
         with telling_of_folder(options.output, [MODEL, *names], what, *_next(_about_values(options), "")):
             write_model(options.output, model, values)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import DiagnosticError, Note, listed
+from pstranspile.ir.diagnostics import DiagnosticError, Note, name_list
 from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import count, number, whole
@@ -197,7 +197,7 @@ def _about_feed(options: argparse.Namespace) -> Note | None:
         return None
     from pstranspile.runtime.run.files import names_in
 
-    return Note(f"{options.feed} has {listed(names_in(options.feed)) or 'no arrays'}")
+    return Note(f"{options.feed} has {name_list(names_in(options.feed)) or 'no arrays'}")
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def require_fed_inputs(
         require_inputs(trainers, given, source)
 
 
-def forwarded(options: argparse.Namespace) -> list[str]:
+def forwarded_options(options: argparse.Namespace) -> list[str]:
     """The same options for the command line of another process."""
     if not options.feed:
         return []

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pstranspile
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, marked
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, marked_span
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.report import Reported, texts_of
@@ -96,11 +96,11 @@ def _result(finding: Diagnostic, rule: int, lines: Lines) -> dict[str, Any]:
     }
     place = _physical(finding.location, finding.focus, lines)
     result["locations"] = [place] if place else []
-    related = [_related(note, lines) for note in finding.notes]
+    related = [_related_location(note, lines) for note in finding.notes]
     return {**result, "relatedLocations": related} if related else result
 
 
-def _related(note: Note, lines: Lines) -> dict[str, Any]:
+def _related_location(note: Note, lines: Lines) -> dict[str, Any]:
     return {**(_physical(note.location, note.focus, lines) or {}), "message": {"text": note.message}}
 
 
@@ -121,7 +121,7 @@ def _place(location: Location | None, focus: str, lines: Lines) -> dict[str, Any
         return {"file": location.file if location else None, "line": None, "column": None, "end_column": None}
     line, column, end = location.line, location.column or None, None
     if location.line <= len(lines.get(location.file, ())):
-        index, start, width = marked(location, focus, lines[location.file])
+        index, start, width = marked_span(location, focus, lines[location.file])
         line, column, end = index + 1, start + 1, start + width + 1
     return {"file": location.file, "line": line, "column": column, "end_column": end}
 

@@ -39,7 +39,7 @@ def _format(path: str, check: bool) -> int:
             message = "this is no regular file, so the text can't be written back; `fmt -` reads one from stdin"
             raise DiagnosticError([error("input-unreadable", message, Location(name))])
         data = _read(path)
-        formatted = _formatted(data, name)
+        formatted = _canonical_text(data, name)
         changed = formatted.encode("utf-8") != data
         if path != "-" and not check and changed:
             from pstranspile.runtime.files.outputs import write_output
@@ -58,13 +58,13 @@ def _format(path: str, check: bool) -> int:
     return 1 if check and changed else 0
 
 
-def _formatted(data: bytes, name: str) -> str:
-    """The canonical text. Raises DiagnosticError or Reported, also for what is plainly no program."""
-    from pstranspile.frontends.loading import decoded, require_program
+def _canonical_text(data: bytes, name: str) -> str:
+    """A program as canonical text. Raises DiagnosticError or Reported, also for data that is plainly no program."""
+    from pstranspile.frontends.loading import decode_text, require_program
     from pstranspile.ops.textual import format_text
 
     try:
-        text = decoded(data, name)
+        text = decode_text(data, name)
     except DiagnosticError:
         require_program(data, name)
         raise

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.diagnostics import counted, shell_line, warning
+from pstranspile.ir.diagnostics import quantity, shell_line, warning
 from pstranspile.tools.cli.common import add_input, files_read, load_verified, make_parser, write_text
 from pstranspile.tools.cli.report import quoting, report
 
@@ -51,7 +51,7 @@ def _write(options: Namespace, optimizer: Optimizer) -> int:
             message = f"the learning rate is {options.lr:g}: below 0 every update makes {options.loss} larger"
             report([warning("learning-rate", message)])
     trained = len(parameters or made.main.parameters())
-    what = f"a training program, which trains {counted(trained, 'parameter')} with {options.optimizer}"
+    what = f"a training program, which trains {quantity(trained, 'parameter')} with {options.optimizer}"
     check = shell_line(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
     then = f"does it train on a cluster as on one machine?  {check}"
     write_text(options.output, print_module(made), files_read(options), "ir", what, then)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import counted, installing, shell_line, warning
+from pstranspile.ir.diagnostics import installing, quantity, shell_line, warning
 from pstranspile.ir.model import MAIN, Location, Module
 from pstranspile.ops import is_optimizer
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
@@ -130,7 +130,7 @@ def _write_values(
     parser: argparse.ArgumentParser, options: argparse.Namespace, values: Mapping[str, NDArray[Any]], noun: str
 ) -> None:
     """Writes the values of a model to the file of `--params`; wrong usage if there are some and no such file."""
-    held = counted(len(values), noun)
+    held = quantity(len(values), noun)
     if values and not options.params:
         parser.error(f"the model holds {held}; --params FILE.npz says where they go")
     if options.params:

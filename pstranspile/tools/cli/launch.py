@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
-from pstranspile.ir.diagnostics import counted, listed, visible
+from pstranspile.ir.diagnostics import name_list, quantity, visible
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
@@ -37,14 +37,14 @@ from pstranspile.tools.cli.common import (
     require_named,
     whole,
 )
-from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded, read_feed, require_fed_inputs
+from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded_options, read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import Silence, View
 from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, is_terminal, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
-from pstranspile.tools.cli.written import MOST_NAMED, saved, say, telling
+from pstranspile.tools.cli.written import MOST_NAMED, saved_arrays_text, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares
@@ -114,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
         ExitStack() as at_end,
     ):
         own = work / "compiled" / "job"
-        compiled = None if os.path.isdir(options.input) else _compiled(options, own)
+        compiled = None if os.path.isdir(options.input) else _compile_to_folder(options, own)
         if compiled is not None and options.push_every:
             parser.error("--push-every is for a folder; of a program, --set geo_sgd_need_push_nums=N says it")
         folder = options.input if compiled is None else str(own)
@@ -131,9 +131,9 @@ def run(arguments: Sequence[str]) -> int:
 
             require_no_state(options.state, [server.name for server in cluster.servers])
         if options.init:
-            from pstranspile.cluster.checkpoint.inference import settled
+            from pstranspile.cluster.checkpoint.inference import resolve_checkpoint
 
-            options.init = settled(options.init)
+            options.init = resolve_checkpoint(options.init)
         first = job.roles[cluster.trainers[0].name]
         source = None if compiled is None else compiled.source
         begun_on_machines(options.init, first, source, start=job.values(), resumed=bool(options.resume))
@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
         steps = options.steps or cluster.steps or 1
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
-            report(kept.source.told(steps, kept.job.plan.mode, rows=isinstance(feeds, RowSource)))
+            report(kept.source.resume_findings(steps, kept.job.plan.mode, rows=isinstance(feeds, RowSource)))
         if not isinstance(feeds, RowSource):
             require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
@@ -244,7 +244,7 @@ def _checkpoints(
     )
 
 
-def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
+def _compile_to_folder(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
     from pstranspile.compiler.folders import files_of
     from pstranspile.runtime.files.outputs import write_outputs
@@ -270,7 +270,7 @@ def _launch(
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
     Raises DiagnosticError.
     """
-    from pstranspile.cluster.net.launch import News, failure_of, logs_of, supervised, take_rows, token_of_job
+    from pstranspile.cluster.net.launch import News, failure_of, logs_of, supervise_job, take_rows, token_of_job
     from pstranspile.cluster.net.metrics import Metrics
     from pstranspile.cluster.net.supervisor import Ports
 
@@ -300,43 +300,45 @@ def _launch(
     saved: dict[str, dict[str, None]] = {}
     """The files that servers have saved because a trainer told them to, by role."""
 
-    def tell(what: str) -> None:
+    def print_line(what: str) -> None:
         view.clear()
         say(f"pstranspile launch: {what}")
 
-    silence = None if options.live or is_terminal(sys.stdout) else Silence(_started(names, options.logs), tell)
+    silence = (
+        None if options.live or is_terminal(sys.stdout) else Silence(_silence_message(names, options.logs), print_line)
+    )
 
     def look() -> None:
         view.look()
         if silence is not None:
             silence.look(members)
 
-    news = News(tell)
+    news = News(print_line)
     with ExitStack() as at_end:
         at_end.callback(ports.close)
         at_end.enter_context(token_of_job())
         if options.metrics:
-            metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
+            metrics = Metrics(options.metrics, lambda: [member.process_reports() for member in members.values()])
             at_end.callback(metrics.close)
         at_end.callback(view.end)
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
-            tell(f"the logs of the launch before are in {earlier} now")
-        keeping.begins(left=(kept.first if kept is not None else 0) < steps)
+            print_line(f"the logs of the launch before are in {earlier} now")
+        keeping.begin_steps(left=(kept.first if kept is not None else 0) < steps)
         done = False
         try:
-            supervisor, done = supervised(
+            supervisor, done = supervise_job(
                 options.restarts,
                 members,
                 kept,
                 seed,
                 on_report,
-                tell,
+                print_line,
                 on_look=look,
                 on_begin=lambda: view.begin(members, steps),
             )
         finally:
-            _tell_what_is_left(options, saved, done, tell)
+            _tell_what_is_left(options, saved, done, print_line)
     if options.record:
         from pstranspile.cluster.machines.record import write_record
 
@@ -355,15 +357,15 @@ def _launch(
 
         require_steps(there, steps, source)
     if options.logs:
-        tell(f"all {len(members)} machines have ended well; logs in {options.logs}")
+        print_line(f"all {len(members)} machines have ended well; logs in {options.logs}")
     return 0
 
 
-def _started(names: Collection[str], logs: str | None) -> str:
-    """What is said of machines that have not done a step for a while."""
+def _silence_message(names: Collection[str], logs: str | None) -> str:
+    """The message about machines that have been started, and have not done a step for a while."""
     servers = sum(name.startswith("pserver") for name in names)
     counts = {"server": servers, "trainer": len(names) - servers}
-    kinds = [counted(count, kind) for kind, count in counts.items() if count]
+    kinds = [quantity(count, kind) for kind, count in counts.items() if count]
     return f"{' and '.join(kinds)} have been started, none has done a step yet{f'; logs in {logs}' if logs else ''}"
 
 
@@ -374,10 +376,10 @@ def _tell_what_is_left(
     and where the logs are.
     """
     for role, files in saved.items():
-        tell(f"{role} has saved {listed(map(visible, files), MOST_NAMED)}")
+        tell(f"{role} has saved {name_list(map(visible, files), MOST_NAMED)}")
     left = sorted(p.name for p in Path(options.state).glob("*.kept")) if options.state and not done else []
     if left:
-        tell(f"{options.state}: left, since the job did not come to its end: {listed(left, MOST_NAMED)}")
+        tell(f"{options.state}: left, since the job did not come to its end: {name_list(left, MOST_NAMED)}")
     if options.logs and not done:
         tell(f"logs in {options.logs}")
 
@@ -401,7 +403,7 @@ def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str
     from pstranspile.runtime.run.files import write_arrays
 
     made = gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays()
-    with telling(options.save, saved(made)):
+    with telling(options.save, saved_arrays_text(made)):
         write_arrays(options.save, made)
 
 
@@ -435,7 +437,7 @@ def _members(
     """The processes of all machines. `given`: options that take a file, with that of each machine (none: left out)."""
     from pstranspile.cluster.net.supervisor import Member, command_of
 
-    shared = _shared(options, work)
+    shared = _shared_options(options, work)
     logs = Path(options.logs) if options.logs else work / "logs"
     members: dict[str, Member] = {}
     for name in addresses:
@@ -444,9 +446,9 @@ def _members(
     return members
 
 
-def _shared(options: argparse.Namespace, work: Path) -> list[str]:
-    """The options that every process is given as well; makes the folder for their state."""
-    given = forwarded(options)
+def _shared_options(options: argparse.Namespace, work: Path) -> list[str]:
+    """The options that all processes are given; makes the folder for their state."""
+    given = forwarded_options(options)
     state = options.state or (str(work / "state") if options.restarts else "")
     if state:
         Path(state).mkdir(parents=True, exist_ok=True)

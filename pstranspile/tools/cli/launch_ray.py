@@ -26,7 +26,7 @@ from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.progress import Keeping
 from pstranspile.tools.cli.report import quoting, report, use_colour
-from pstranspile.tools.cli.written import saved, telling
+from pstranspile.tools.cli.written import saved_arrays_text, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares
@@ -45,7 +45,7 @@ _OF_PROCESSES = {
 _RANGE = Pattern(r"([1-9][0-9]{0,5})\.\.([1-9][0-9]{0,5})")
 
 
-class _Machine:
+class _ShownMachine:
     """A machine as the view shows it."""
 
     def __init__(self, role: str):
@@ -98,7 +98,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
     from pstranspile.runtime.files.outputs import require_writable
 
     address = _address(parser, options.on)
-    trainers, servers = _checked(parser, options)
+    trainers, servers = _machine_ranges(parser, options)
     if options.save:
         require_writable(options.save, files_read(options), "npz")
     chosen_arithmetic = arithmetic_of(options)
@@ -121,7 +121,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
     _have_ray_print_plainly()
     from pstranspile.cluster.machines.feeding import ReportedShares, meeting_of
 
-    view, machines, at_end = _view(options), dict[str, _Machine](), ExitStack()
+    view, machines, at_end = _view(options), dict[str, _ShownMachine](), ExitStack()
     shares = ReportedShares(meeting_of(compiled.plan.mode))
     from pstranspile.cluster.ray import launch
 
@@ -129,13 +129,14 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         if not options.live:
             at_end.enter_context(redirect_stdout(sys.stderr))  # Ray's lines; the view keeps its stream
         if options.metrics:
-            from pstranspile.cluster.net.metrics import Known, Metrics
+            from pstranspile.cluster.net.metrics import Metrics, ProcessReports
 
             metrics = Metrics(
-                options.metrics, lambda: [Known(m.role, True, m.starts, m.reported) for m in [*machines.values()]]
+                options.metrics,
+                lambda: [ProcessReports(m.role, True, m.starts, m.reported) for m in [*machines.values()]],
             )
             at_end.callback(metrics.close)
-        keeping.begins(left=False)  # that is known once the job has its steps
+        keeping.begin_steps(left=False)  # that is known once the job has its steps
         done = launch(
             compiled,
             feeds,
@@ -172,7 +173,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
         from pstranspile.runtime.run.files import write_arrays
 
         made = done.arrays()
-        with telling(options.save, saved(made)):
+        with telling(options.save, saved_arrays_text(made)):
             write_arrays(options.save, made)
     return 0
 
@@ -186,7 +187,7 @@ def _have_ray_print_plainly() -> None:
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
 
 
-def _checked(
+def _machine_ranges(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
     """The ranges of trainers and servers. Ends the command for options that don't go together."""
@@ -265,7 +266,7 @@ def _view(options: argparse.Namespace) -> View | LiveView:
 def _watch(
     session: Session,
     view: View | LiveView,
-    machines: dict[str, _Machine],
+    machines: dict[str, _ShownMachine],
     shares: ReportedShares,
     keeping: Keeping,
 ) -> None:
@@ -275,18 +276,18 @@ def _watch(
     class Shown(SessionListener):
         """Shows the machines as they start and report."""
 
-        def started(self, roles: Sequence[str]) -> None:
+        def machines_started(self, roles: Sequence[str]) -> None:
             """The machines with these roles start, perhaps not for the first time."""
             if not machines:
-                keeping.begins(left=session.cuts.first < session.steps)
+                keeping.begin_steps(left=session.cuts.first < session.steps)
             for role in [known for known in machines if known not in roles]:
                 del machines[role]
             for role in sorted(roles):
-                machines.setdefault(role, _Machine(role)).start()
+                machines.setdefault(role, _ShownMachine(role)).start()
             view.begin(machines, session.steps)
             view.look()
 
-        def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+        def machine_reported(self, role: str, fields: Mapping[str, Any]) -> None:
             """A machine reports something."""
             machines[role].reported.update(fields)
             view.update(machines[role], fields)

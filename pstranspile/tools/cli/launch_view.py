@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from pstranspile.cluster.net.status import Shown, values_text
-from pstranspile.ir.diagnostics import listed
+from pstranspile.ir.diagnostics import name_list
 from pstranspile.tools.cli.live_board import Pace
 from pstranspile.tools.cli.progress import Lines, Progress, is_terminal
 
@@ -82,7 +82,7 @@ class View:
         if "values" not in fields or self._lines is not None:
             return
         by_trainer = self._steps.setdefault(fields["step"], {})
-        by_trainer[member.role] = _shown(fields)
+        by_trainer[member.role] = _fetched_values(fields)
         if len(by_trainer) == len(self.trainers):
             self._show(fields["step"])
 
@@ -117,10 +117,10 @@ class View:
         if member.ended is None and speed is not None:
             parts.append(f"{speed:.3g} {'updates' if role.startswith('pserver') else 'steps'}/s")
         if member.ended is None and self._waits.get(role):
-            parts.append(f"waits for {listed(self._waits[role], 3)}")
+            parts.append(f"waits for {name_list(self._waits[role], 3)}")
         if member.starts > 1:
             parts.append(f"started {member.starts} times")
-        return "  ".join([*parts, values_text(_shown(fields))]).rstrip()
+        return "  ".join([*parts, values_text(_fetched_values(fields))]).rstrip()
 
     def end(self) -> None:
         """The job is over."""
@@ -131,7 +131,7 @@ class View:
             self._show(step)
 
 
-def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
-    """The fetched values in a report of a machine."""
+def _fetched_values(fields: Mapping[str, Any]) -> dict[str, Shown]:
+    """The fetched values in a report of a machine, by name."""
     values: Mapping[str, Any] = fields.get("values", {})
     return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}

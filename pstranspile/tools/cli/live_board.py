@@ -96,7 +96,7 @@ def picture(board: Board, console: Console) -> RenderableType:
     rows, left_out = board.rows(max(console.height - 5, 1))
     lines: list[RenderableType] = [Text(board.head(), style="bold", no_wrap=True), _table(rows, console)]
     below = f"and {left_out} more machines  " if left_out else ""
-    awaited = board.awaited()
+    awaited = board.awaited_machines()
     lines.append(
         Text(below + (f"waited for: {visible(awaited, MOST)}" if awaited else ""), no_wrap=True, overflow="ellipsis")
     )
@@ -170,7 +170,7 @@ class Pace:
         return (last - first) / max(now - began, 1e-9)
 
 
-class _Machine:
+class _MachineReports:
     def __init__(self) -> None:
         self.reported: dict[str, Any] = {}
         self.curves: dict[str, deque[float]] = {}
@@ -206,30 +206,30 @@ class Board:
         self._clock = clock
         self._began = clock()
         self._steps = Pace(WINDOW)
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, _MachineReports] = {}
 
-    def tell(self, doing: str) -> None:
-        """This is done now."""
+    def set_activity(self, doing: str) -> None:
+        """Sets what the board shows as being done, where a command does several things."""
         self.doing = doing
 
     def begin(self, roles: Sequence[str], steps: int | None = None) -> None:
         """These are the machines, all at their beginning; they do so many steps, if it is not as many as before."""
         self.steps = self.steps if steps is None else steps
-        self._machines = {role: _Machine() for role in roles}
+        self._machines = {role: _MachineReports() for role in roles}
         self._steps = Pace(WINDOW)
 
     def update(self, role: str, fields: Mapping[str, Any]) -> None:
         """Takes a report of a machine."""
-        machine, now = self._machines.setdefault(role, _Machine()), self._clock()
+        machine, now = self._machines.setdefault(role, _MachineReports()), self._clock()
         machine.reported.update(fields)
         if "messages" in fields:
             machine.count(fields["messages"], now)
         if "step" in fields and not self._serves(role):
             if machine.do(fields["step"]):
                 self._take_values(machine, fields.get("values", {}))
-            self._steps.mark(self._done(), now)
+            self._steps.mark(self._completed_step(), now)
 
-    def _take_values(self, machine: _Machine, values: Mapping[str, Any]) -> None:
+    def _take_values(self, machine: _MachineReports, values: Mapping[str, Any]) -> None:
         for name, (_, few, *_) in values.items():
             if len(few) == 1:
                 machine.curves.setdefault(name, deque(maxlen=KEPT)).append(float(few[0]))
@@ -237,7 +237,7 @@ class Board:
     def _serves(self, role: str) -> bool:
         return role.startswith("pserver")
 
-    def _done(self) -> int:
+    def _completed_step(self) -> int:
         """The step that all trainers have done."""
         return min((m.done for role, m in self._machines.items() if not self._serves(role)), default=0)
 
@@ -245,15 +245,15 @@ class Board:
         """The progress of the job, its speed, and the time it has run."""
         now = self._clock()
         parts = [self.doing] if self.doing else []
-        parts += [f"step {self._done()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
+        parts += [f"step {self._completed_step()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
         if any("messages" in machine.reported for machine in self._machines.values()):
             rate = sum(machine.messages(now) for machine in self._machines.values())
             parts.append(f"{rate:.0f} messages/s")
         seconds = int(now - self._began)
         return "  ".join([*parts, f"{seconds // 60}:{seconds % 60:02}"])
 
-    def awaited(self) -> str:
-        """The machines that others wait for, those of most first."""
+    def awaited_machines(self) -> str:
+        """The machines that others wait for, as text, beginning with those that most machines wait for."""
         counts: dict[str, int] = {}
         for machine in self._machines.values():
             for name in machine.reported.get("waits", {}).get("missing", {}):
@@ -269,7 +269,7 @@ class Board:
             names = sorted(names, key=self._serves)[:most]
         return [self._row(name, self._machines[name], now) for name in names], len(self._machines) - len(names)
 
-    def _row(self, name: str, machine: _Machine, now: float) -> Row:
+    def _row(self, name: str, machine: _MachineReports, now: float) -> Row:
         reported = machine.reported
         step = f"{'update' if self._serves(name) else 'step'} {reported['step']}" if "step" in reported else ""
         curves = tuple((name, tuple(curve), curve[-1]) for name, curve in machine.curves.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.machines.network import messages_sent
 from pstranspile.cluster.machines.server import Server, ServerListener
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.status import Shown, shown
+from pstranspile.cluster.net.status import Shown, displayed_value
 from pstranspile.tools.cli.launch_view import Watched
 from pstranspile.tools.cli.live_board import Board, Screen, values_of
 
@@ -55,7 +55,7 @@ class LiveCluster(ServerListener, TrainerListener):
 
     def doing(self, what: str, done: int, of: int) -> None:
         """So much of what a command does is done."""
-        self._board.tell(f"{what} {done}/{of}")
+        self._board.set_activity(f"{what} {done}/{of}")
         self._look()
 
     def updated(self, server: Server, update: int) -> None:
@@ -64,7 +64,7 @@ class LiveCluster(ServerListener, TrainerListener):
 
     def step_done(self, trainer: Trainer, step: int) -> None:
         """A trainer has done a step."""
-        results = {name: shown(value) for name, value in trainer.results[-1].values.items()}
+        results = {name: displayed_value(value) for name, value in trainer.results[-1].values.items()}
         self._board.update(trainer.name, {"step": step + 1, "values": values_of(results)})
         self._look()
 

@@ -15,9 +15,11 @@ def run(arguments: Sequence[str]) -> int:
     """Prints name and purpose of every pass."""
     parser = make_parser("passes", DESCRIPTION, [""])
     parser.parse_args(arguments)
-    from pstranspile.compiler.pipeline import PASSES, offered
+    from pstranspile.compiler.pipeline import PASSES, installed_passes
 
-    others = [(name, f"from {point.value}; runs first, with --pass {name}") for name, point in offered().items()]
+    others = [
+        (name, f"from {point.value}; runs first, with --pass {name}") for name, point in installed_passes().items()
+    ]
     rows = [*others, *((step.name, step.doc) for step in PASSES)]
     width = max(len(name) for name, _ in rows)
     for name, doc in rows:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, counted, error, shell_line
+from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, error, quantity, shell_line
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
@@ -19,14 +19,14 @@ from pstranspile.tools.cli.common import (
     add_job,
     add_time,
     check_time,
-    compiled,
+    compile_loaded,
+    cost_with_profile,
     count,
     files_read,
     job_words,
     load_with_job,
     make_parser,
     require_text,
-    timed,
     write_text,
 )
 from pstranspile.tools.cli.findings import errors_as_json
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     others = (options.output, options.against, options.cost, options.sweep, options.why, options.plan)
     if options.suggest and any(others):
         parser.error("--suggest is for a job whose settings vary; no -o, --against, --cost, --sweep, --why or --plan")
-    numbers = _swept(parser, options)
+    numbers = _parse_sweep(parser, options)
     _require_timing(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
@@ -72,7 +72,7 @@ def _why(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Prints the reasons for the place of a variable; wrong usage for one that is on no server. Raises DiagnosticError
     or Reported.
     """
-    result = compiled(options, load_with_job(options), link=False)
+    result = compile_loaded(options, load_with_job(options), link=False)
     from pstranspile.compiler.explain import Unknown
     from pstranspile.compiler.explain.placement import placement_json, why
 
@@ -164,7 +164,7 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         against = read_plan_json(options.against)
     kind = "plan.json" if options.json else "plan"
     require_text(options.output, files_read(options), kind)
-    result = compiled(options, load_with_job(options), link=False)
+    result = compile_loaded(options, load_with_job(options), link=False)
     from pstranspile.compiler.plan.plan import plan_json, plan_text
 
     if against is not None:
@@ -214,7 +214,7 @@ def _print_cost(parser: argparse.ArgumentParser, result: Compiled, options: argp
     """
     from pstranspile.compiler.cost.jobs import cost_json
 
-    found = timed(parser, options, result, options.profile, processors=options.on_one_host)
+    found = cost_with_profile(parser, options, result, options.profile, processors=options.on_one_host)
     sys.stdout.write(json_text(cost_json(found)) if options.json else f"{found}\n")
     return 0
 
@@ -242,7 +242,7 @@ def _timing(options: argparse.Namespace) -> dict[str, Any]:
 _NUMBERS = Pattern(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?")
 
 
-def _swept(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, list[int]]:
+def _parse_sweep(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, list[int]]:
     """The numbers of `--sweep` by key. Wrong usage for anything else."""
     result: dict[str, list[int]] = {}
     for word in options.sweep:
@@ -305,7 +305,7 @@ def _require_no_other(path: str | None, text: str) -> None:
 def _what(plan: Plan) -> str:
     """`the plan of 2 trainers, 2 servers (sync), which places 7 parameters in 9 slices`."""
     slices = sum(len(parameter.slices) for parameter in plan.parameters)
-    placed = f"{counted(len(plan.parameters), 'parameter')} in {counted(slices, 'slice')}"
+    placed = f"{quantity(len(plan.parameters), 'parameter')} in {quantity(slices, 'slice')}"
     machines = cluster_of(plan.trainers, len(plan.pservers))
     return f"the plan of {machines} ({plan.mode}){f', which places {placed}' if plan.parameters else ''}"
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.cluster.net.status import Shown, numbers_first, together, values_text
+from pstranspile.cluster.net.status import Shown, merge_displayed_values, numbers_first, values_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
 from pstranspile.tools.cli.report import Reported, report, status_of
 from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in, say
@@ -47,7 +47,7 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def cut(line: str, columns: int) -> str:
+def truncate_line(line: str, columns: int) -> str:
     """The line, or as much of it as fits into so many columns, with `…` in place of the rest."""
     line = "".join(character if character.isprintable() else "?" for character in line)
     if sum(map(_width, line)) <= columns:
@@ -76,7 +76,7 @@ class Lines:
     def draw(self, lines: Sequence[str]) -> None:
         """Draws the lines, as far as there are rows for them."""
         most, columns = max(_size(self._stream)[1] - 1, 1), self.columns
-        shown = [cut(line, columns) for line in lines[:most]]
+        shown = [truncate_line(line, columns) for line in lines[:most]]
         text = self._start() + "\x1b[K\n".join(shown) + "\x1b[J"
         print(text, end="", file=self._stream, flush=True)
         self._drawn = len(shown)
@@ -112,7 +112,9 @@ class Progress:
         """Step `number`, counted from 1, has given these values."""
         if len(fetched) > MOST_SHOWN:
             names = dict.fromkeys(name for values in fetched.values() for name in values)
-            fetched = {"": {name: together(v[name] for v in fetched.values() if name in v) for name in names}}
+            fetched = {
+                "": {name: merge_displayed_values(v[name] for v in fetched.values() if name in v) for name in names}
+            }
         fetched = dict(sorted(fetched.items()))
         head = f"step {number}/{self._steps}"
         line = "  ".join(
@@ -183,8 +185,8 @@ class Keeping:
         self._before = checkpoints_in(folder)
         self._begun = False
 
-    def begins(self, *, left: bool = True) -> None:
-        """The first step is about to be done: whatever stops the run from here on is told with what is left of it.
+    def begin_steps(self, *, left: bool = True) -> None:
+        """Called before the first step: from here on, whatever stops the run is reported with what is left of it.
 
         `left`: whether steps are left to do, as far as is known.
         """

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, folded, not_told_by, render
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, fold_similar, not_told_by, render
 from pstranspile.ir.model import SourceText
 
 MAX_QUOTED_BYTES = 64 << 20
@@ -97,7 +97,7 @@ def report(
     Lines are quoted from `sources`, and from files still on disk for the rest.
     """
     findings = tuple(diagnostics)
-    findings = findings if every else tuple(folded(findings))
+    findings = findings if every else tuple(fold_similar(findings))
     if not findings:
         return
     text = render(findings, texts_of(findings, sources), colour=use_colour())

@@ -17,11 +17,11 @@ from pstranspile.tools.cli.common import (
     add_unreached,
     check_time,
     check_unreached,
+    cost_with_profile,
     load_compiled,
     make_parser,
     number,
     require_page,
-    timed,
     whole,
     write_page,
 )
@@ -84,9 +84,9 @@ def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         say(f"not reached: {line}")
     if not unreached or options.allow_unreached:
         return status
-    from pstranspile.tools.cli.run_cluster import drawn
+    from pstranspile.tools.cli.run_cluster import is_scenario_seed
 
-    return status if drawn(options.faults) else 1
+    return status if is_scenario_seed(options.faults) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -165,7 +165,7 @@ def _of_program(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     if any(getattr(options, name) for name in _RUN):
         with quoting(module.source):
             running, checked = _run(compiled, module, options)
-    cost = timed(parser, options, compiled, options.profile) if options.profile is not None else None
+    cost = cost_with_profile(parser, options, compiled, options.profile) if options.profile is not None else None
     return report_data(of_compiled(compiled), _title(options.input), module, running, checked, cost)
 
 
@@ -177,7 +177,7 @@ def _run(
     from pstranspile.cluster.machines.record import read_record
     from pstranspile.proof.check import STEPS, check
     from pstranspile.runtime.run.step_feeds import ENDLESS, batches_of_rows, refuse_turns, step_programs
-    from pstranspile.tools.cli.run_cluster import drawn, read_faults
+    from pstranspile.tools.cli.run_cluster import is_scenario_seed, read_faults
     from pstranspile.tools.report.running import RunOptions, check_data, run_data
 
     feeds: GivenFeeds | None
@@ -212,6 +212,6 @@ def _run(
         schedules=options.schedules,
         batch=options.batch,
         faults=faults,
-        unreached=options.allow_unreached or drawn(options.faults),
+        unreached=options.allow_unreached or is_scenario_seed(options.faults),
     )
     return running, check_data(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pstranspile.ir.diagnostics import DiagnosticError, Severity, at_op, counted, error, in_one_line, warning
+from pstranspile.ir.diagnostics import DiagnosticError, Severity, at_op, error, in_one_line, quantity, warning
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.tools.cli.common import count, load_input, make_parser, write_text
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     rows = "serving" if options.serving else "changed" if options.since else "all"
     with telling(options.output, _WRITTEN[rows]):
         rows_written = export_rows(options.checkpoint, options.table, options.output, rows=rows, since=options.since)
-    print(f"{counted(rows_written, 'row')} of {in_one_line(options.table)}")
+    print(f"{quantity(rows_written, 'row')} of {in_one_line(options.table)}")
     return 0
 
 
@@ -130,8 +130,8 @@ def _count(options: argparse.Namespace) -> int:
     if not found.counts.tables:
         message = "the program looks up no rows at ids that it is fed"
         raise DiagnosticError([error("id-counts", message, Location(options.histogram))])
-    tables = counted(len(found.counts.tables), "table")
-    what = f"the counts of ids of {tables} in {counted(found.counts.batch_rows, 'row')}"
+    tables = quantity(len(found.counts.tables), "table")
+    what = f"the counts of ids of {tables} in {quantity(found.counts.batch_rows, 'row')}"
     read = [options.histogram, options.feed]
     write_text(options.output, counts_text(found.counts), read, "counts", what)
     return 0

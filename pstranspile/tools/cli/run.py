@@ -41,7 +41,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
-from pstranspile.tools.cli.written import saved, telling
+from pstranspile.tools.cli.written import saved_arrays_text, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job
@@ -108,12 +108,12 @@ def run(arguments: Sequence[str]) -> int:
         if job is not None:
             return _run_cluster(parser, Loaded(module, job, warnings), options, kind, keeping)
         report(warnings, [module.source])
-        from pstranspile.tools.cli.run_single import Session
+        from pstranspile.tools.cli.run_single import ModuleRun
 
-        with closing(Session(module, options)) as session:
+        with closing(ModuleRun(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])
             session.start()
-            keeping.begins(left=session.first < session.count)
+            keeping.begin_steps(left=session.first < session.count)
             values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:
@@ -319,7 +319,7 @@ def _run_cluster(
     parser: argparse.ArgumentParser, loaded: Loaded[Job], options: argparse.Namespace, kind: str, keeping: Keeping
 ) -> int:
     """Runs the job and saves what was asked for. The exit status is 1 if faults of a file did not happen."""
-    from pstranspile.tools.cli.run_cluster import curves_of, drawn, run_cluster, unreached
+    from pstranspile.tools.cli.run_cluster import curves_of, is_scenario_seed, report_unreached_faults, run_cluster
 
     module, job = loaded.module, loaded.job
     turns = requested_turns(options, module)
@@ -328,7 +328,11 @@ def _run_cluster(
     done = run_cluster(parser, loaded, options, turns, fetches, keeping)
     machines = f"mode {job.mode}, {cluster_of(job.trainers, len(job.pservers))}"
     _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
-    return 1 if unreached(done) and not options.allow_unreached and not drawn(options.faults) else 0
+    return (
+        1
+        if report_unreached_faults(done) and not options.allow_unreached and not is_scenario_seed(options.faults)
+        else 0
+    )
 
 
 def _save(
@@ -342,7 +346,7 @@ def _save(
         from pstranspile.runtime.run.files import write_arrays
 
         made = arrays()
-        with telling(options.save, saved(made)):
+        with telling(options.save, saved_arrays_text(made)):
             write_arrays(options.save, made)
     if options.plot:
         from pstranspile.runtime.files.outputs import write_output

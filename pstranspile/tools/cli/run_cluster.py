@@ -16,13 +16,13 @@ from pstranspile.cluster.machines.recorder import Recorder
 from pstranspile.cluster.machines.scenario import random_scenario, read_scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.status import Shown, shown
+from pstranspile.cluster.net.status import Shown, displayed_value
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import quantity
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.step_feeds import RowSource, Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.tools.cli.common import Loaded, begun_with, compiled, deciding, timed
+from pstranspile.tools.cli.common import Loaded, begun_with, compile_loaded, cost_with_profile, deciding
 from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
 from pstranspile.tools.cli.progress import Keeping, Progress
@@ -56,7 +56,9 @@ class ClusterProgress(TrainerListener):
         last = trainer.results[-1]
         program = f"{last.program}/" if trainer.role.turns is not None else ""
         result = last.values.items()
-        self._waiting.setdefault(step, {})[trainer.name] = {f"{program}{name}": shown(value) for name, value in result}
+        self._waiting.setdefault(step, {})[trainer.name] = {
+            f"{program}{name}": displayed_value(value) for name, value in result
+        }
         while len(self._waiting.get(self._shown, ())) == self._trainers:
             self._show()
 
@@ -93,15 +95,15 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
     return curves
 
 
-def drawn(given: str | None) -> bool:
-    """Whether `--faults` is the seed of a scenario: not all that is drawn has to happen."""
+def is_scenario_seed(given: str | None) -> bool:
+    """Whether `--faults` is the seed of a random scenario, whose faults need not all happen."""
     return given is not None and given.isdecimal() and len(given) <= 18
 
 
-def unreached(done: Simulated) -> list[str]:
-    """The faults of a run that did not happen, which are told on stderr."""
+def report_unreached_faults(done: Simulated) -> list[str]:
+    """Reports on stderr the faults of a run that did not happen; returns them as lines."""
     injector = done.cluster.injector
-    lines = injector.unreached() if injector is not None else []
+    lines = injector.unreached_lines() if injector is not None else []
     for line in lines:
         say(f"not reached: {line}")
     return lines
@@ -110,7 +112,7 @@ def unreached(done: Simulated) -> list[str]:
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
 
-    if not drawn(given):
+    if not is_scenario_seed(given):
         return read_scenario(given)
     trainers = [name for name in result.roles() if name.startswith("trainer")]
     servers = [name for name in result.roles() if name not in trainers]
@@ -135,8 +137,8 @@ def _steps(
     return options.steps or there or 1
 
 
-def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """What the cluster is to fetch: variables of @main, or of the programs that take turns."""
+def _fetch_names(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """The names of what the cluster is to fetch: variables of @main, or of the programs that take turns."""
     if turns is None:
         return fetches[MAIN]
     return [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
@@ -154,8 +156,8 @@ def run_cluster(
     have. Raises DiagnosticError.
     """
 
-    module, result = loaded.module, compiled(options, loaded)
-    cost = timed(parser, options, result, options.time) if options.time is not None else None
+    module, result = loaded.module, compile_loaded(options, loaded)
+    cost = cost_with_profile(parser, options, result, options.time) if options.time is not None else None
     programs = step_programs(module) if turns else {MAIN: module.main}
     feeds: Mapping[str, Any] | RowSource = read_feed(options, programs, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
@@ -168,7 +170,7 @@ def run_cluster(
             at_end.callback(kept.close)
         if kept is not None and kept.source is not None:
             kept.source.require_steps(steps, known=bool(options.steps or feeds))
-            report(kept.source.told(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
+            report(kept.source.resume_findings(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
         done = _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
     if cost is not None:
         _tell_time(cost, max((len(trainer.results) for trainer in done.cluster.trainers), default=0))
@@ -177,12 +179,12 @@ def run_cluster(
 
 def _tell_time(cost: PlanCost, steps: int) -> None:
     """Prints how long the steps of a run take on machines with a profile, on stderr."""
-    from pstranspile.compiler.cost.seconds import seconds_lines, shown
+    from pstranspile.compiler.cost.seconds import format_seconds, seconds_lines
 
     if cost.seconds is None:
         return
-    rows, took = counted(cost.batch_rows, "row"), shown(steps * cost.seconds.step)
-    say(f"{counted(steps, 'step')} with {rows} a batch of a trainer: {took} on machines with this profile")
+    rows, took = quantity(cost.batch_rows, "row"), format_seconds(steps * cost.seconds.step)
+    say(f"{quantity(steps, 'step')} with {rows} a batch of a trainer: {took} on machines with this profile")
     for line in (cost.seconds.verdict, *seconds_lines(cost.seconds)):
         say(line)
 
@@ -208,7 +210,7 @@ def _run(
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begins(left=(kept.first if kept else 0) < count)
+        keeping.begin_steps(left=(kept.first if kept else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):
@@ -220,7 +222,7 @@ def _run(
             result,
             feeds,
             steps,
-            _fetched(turns, fetches),
+            _fetch_names(turns, fetches),
             programs=turns,
             init=begun_with(options.init, declaring, module.startup, start=module.start, resumed=bool(options.resume)),
             seed=record.seed if record else kept.seed if kept else options.seed,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import ALONE, Source, Target
-from pstranspile.cluster.net.status import shown
+from pstranspile.cluster.net.status import displayed_value
 from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.large.forms import parameter_arrays
@@ -26,7 +26,7 @@ from pstranspile.runtime.run.step_feeds import (
     Turns,
     looking_up,
     refuse_turns,
-    stacked,
+    step_arrays,
     step_programs,
     union_of,
 )
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pstranspile.runtime.run.watchers import Curve
 
 
-class Session:
+class ModuleRun:
     """A run of a module: its scope, its feeds, and its watchers."""
 
     def __init__(self, module: Module, options: argparse.Namespace):
@@ -86,7 +86,7 @@ class Session:
         self.feeds.require(self.count)
         if self.begun is not None:
             self.begun.require_steps(self.count, known=bool(options.steps or self.feeds.steps))
-            report(self.begun.told(self.count, ALONE, rows=self.source is not None))
+            report(self.begun.resume_findings(self.count, ALONE, rows=self.source is not None))
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
         self.kept: Target | None = None
         """The folder in which checkpoints are saved."""
@@ -135,7 +135,7 @@ class Session:
         if self.kept is not None and (done == self.count or done % every == 0):
             place, seed = self.kept.place(done), self.options.seed
             dealing = None if self.source is None else self.source.dealing(1)
-            self.kept.saved(
+            self.kept.record_checkpoint(
                 save_checkpoint(
                     self.scope,
                     self.module,
@@ -175,7 +175,7 @@ class Session:
                     values[key].append(value)
                     if value is not None:
                         self.did.setdefault(key, []).append(number + 1)
-                progress.step(number + 1, {"": {name: shown(value) for name, value in result.items()}})
+                progress.step(number + 1, {"": {name: displayed_value(value) for name, value in result.items()}})
                 self._checkpoint(number + 1)
                 if self.options.trace is not None and is_unread(sys.stderr) and not PENDING.files:
                     raise BrokenPipeError  # the trace was all that the run is for
@@ -199,7 +199,7 @@ class Session:
         arrays: dict[str, Any] = {}
         for owner, names in self.fetches.items():
             for name in names:
-                made = stacked(name, values[self._key(owner, name)])
+                made = step_arrays(name, values[self._key(owner, name)])
                 arrays |= {self._key(owner, key): array for key, array in made.items()}
         for var in self.program.parameters():
             if var.name in self.scope:

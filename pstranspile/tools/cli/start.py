@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error, listed
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
@@ -34,7 +34,7 @@ from pstranspile.tools.cli.common import (
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
 from pstranspile.tools.cli.report import Reported, status_of
 from pstranspile.tools.cli.report import report as report_findings
-from pstranspile.tools.cli.written import PENDING, saved, say, telling
+from pstranspile.tools.cli.written import PENDING, saved_arrays_text, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -156,7 +156,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen_arithmetic = arithmetic_of(options)
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
-    from pstranspile.cluster.net.findings import reported
+    from pstranspile.cluster.net.findings import findings_to_json
     from pstranspile.cluster.net.foreign import grpc_library
     from pstranspile.cluster.net.job import load_job_folder
     from pstranspile.cluster.net.status import STATUS, StatusPipe, end_with_parent
@@ -174,14 +174,14 @@ def run(arguments: Sequence[str]) -> int:
         trainers = sum(name.startswith("trainer") for name in folder.roles)
         role, given = role_of_environment(os.environ, folder.addresses(), trainers)
     if role not in folder.roles:
-        raise _unknown(role, folder)
+        raise _unknown_role_error(role, folder)
     if options.fluid and role.startswith("trainer"):
         grpc_library()  # said before the trainer waits for its servers
     if (options.checkpoint or options.resume) and not role.startswith("pserver"):
         parser.error(f"--checkpoint and --resume are for servers, not for {role}")
     if options.save and not role.startswith("trainer"):
         parser.error(f"--save is for trainers, not for {role}")
-    addresses = {**folder.addresses(), **given, **_given(parser, options, folder, role)}
+    addresses = {**folder.addresses(), **given, **_given_addresses(parser, options, folder, role)}
     require_apart(addresses)
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
@@ -191,7 +191,7 @@ def run(arguments: Sequence[str]) -> int:
         try:
             return _play(options, folder, role, addresses, pipe, credentials)
         except DiagnosticError as problem:
-            pipe(findings=reported(problem.diagnostics))  # whoever has started this process tells of them
+            pipe(findings=findings_to_json(problem.diagnostics))  # whoever has started this process tells of them
             raise
 
 
@@ -311,7 +311,7 @@ def add_patience(group: Any) -> None:
     )
 
 
-def _given(
+def _given_addresses(
     parser: argparse.ArgumentParser, options: argparse.Namespace, folder: JobFolder, role: str
 ) -> dict[str, str]:
     """The addresses that the options give."""
@@ -330,7 +330,7 @@ def _given(
         if not name or not is_address(address):
             parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
         if name not in folder.roles:
-            raise _unknown(name, folder)
+            raise _unknown_role_error(name, folder)
         if stated.setdefault(name, address) != address:
             parser.error(f"--address: {name} is given twice, with different values: {stated[name]} and {address}")
         result[name] = address
@@ -351,10 +351,10 @@ def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
         raise DiagnosticError([error("start-role", message)])
 
 
-def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
+def _unknown_role_error(role: str, folder: JobFolder) -> DiagnosticError:
     from pstranspile.runtime.run.feeds import near
 
-    notes = [Note(f"the machines of the job: {listed(list(folder.roles))}")]
+    notes = [Note(f"the machines of the job: {name_list(list(folder.roles))}")]
     return DiagnosticError(
         [error("start-role", f"the job has no machine {role}{near(role, folder.roles)}", notes=notes)]
     )
@@ -368,19 +368,19 @@ def _play(
     report: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
-    from pstranspile.cluster.data.carried import received
+    from pstranspile.cluster.data.carried import read_value
     from pstranspile.cluster.data.loader import LoaderRows
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
-    from pstranspile.cluster.net.findings import reported
+    from pstranspile.cluster.net.findings import findings_to_json
     from pstranspile.cluster.net.parts import trainer_arrays
-    from pstranspile.cluster.net.process import Place, is_server, play
-    from pstranspile.cluster.net.terms import Refused, Terms, token_of_environment
+    from pstranspile.cluster.net.process import ProcessPlace, is_server, play
+    from pstranspile.cluster.net.terms import PeerRefused, Terms, token_of_environment
     from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
 
-    place = Place(
+    place = ProcessPlace(
         addresses,
         options.state,
         options.state_every,
@@ -405,7 +405,7 @@ def _play(
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
         programs = cluster.trainers[0].role.programs
-        feeds: Any = received(options.carried) if options.carried else dealt_feed(options, programs)
+        feeds: Any = read_value(options.carried) if options.carried else dealt_feed(options, programs)
         cluster.feed(feeds)
         roles = [trainer.role for trainer in cluster.trainers]
         require_fed(feeds, roles, cluster.steps, options.steps or 0)
@@ -421,15 +421,15 @@ def _play(
         with (
             PENDING.lacking(lambda: "; ".join(report.waits())),
             _telling(options, report),
-            _seen(options, role, report),
+            _show_progress(options, role, report),
         ):
             play(cluster, role, terms, place, options.steps or cluster.steps or 1, report, options.result)
-    except Refused as problem:
+    except PeerRefused as problem:
         say(f"pstranspile start: {role}: {problem}")
         PENDING.tell_of_stop()
         return 1
     except DiagnosticError as problem:  # shown first, as what is lost is told below it
-        report(findings=reported(problem.diagnostics))  # whoever has started this process tells of them
+        report(findings=findings_to_json(problem.diagnostics))  # whoever has started this process tells of them
         report_findings(problem.diagnostics)
         PENDING.tell_of_stop()
         raise Reported(status_of(problem), problem.diagnostics, ()) from problem
@@ -439,7 +439,7 @@ def _play(
     if options.save:
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
         made = trainer_arrays(trainer)
-        with telling(options.save, saved(made)):
+        with telling(options.save, saved_arrays_text(made)):
             write_arrays(options.save, made)
     return 0
 
@@ -473,13 +473,13 @@ def _telling(options: argparse.Namespace, report: StatusPipe) -> Generator[None]
 
 
 @contextmanager
-def _seen(options: argparse.Namespace, role: str, report: StatusPipe) -> Generator[None]:
-    """Shows how the machine goes while it runs, and where its time went. Raises DiagnosticError."""
+def _show_progress(options: argparse.Namespace, role: str, report: StatusPipe) -> Generator[None]:
+    """A context manager that shows the machine's progress, and at the end its times. Raises DiagnosticError."""
     with ExitStack() as at_end:
         if options.metrics:
-            from pstranspile.cluster.net.metrics import Known, Metrics
+            from pstranspile.cluster.net.metrics import Metrics, ProcessReports
 
-            metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, report.reported)])
+            metrics = Metrics(options.metrics, lambda: [ProcessReports(role, True, 1, report.reported)])
             at_end.callback(metrics.close)
         if options.profile:
             from pstranspile.cluster.net.tracing import Profile, table

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pstranspile.tools.cli.written import PENDING, enumerated, say
+from pstranspile.tools.cli.written import PENDING, join_with_and, say
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -38,14 +38,14 @@ class _Stream(io.FileIO):
                 raise
             self.problem = problem
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            self._tell()
+            self._report_problem()
             return len(memoryview(data).cast("B"))
 
     def _may_go_on(self) -> bool:
         return True
 
-    def _tell(self) -> None:
-        """Nobody reads what could be told."""
+    def _report_problem(self) -> None:
+        """Reports that the stream is given up; by default not at all, because nobody would read it."""
 
 
 class _Output(_Stream):
@@ -58,10 +58,10 @@ class _Output(_Stream):
     def _may_go_on(self) -> bool:
         return bool(PENDING.files)
 
-    def _tell(self) -> None:
+    def _report_problem(self) -> None:
         gone = isinstance(self.problem, BrokenPipeError)
         why = "nobody reads the output any more" if gone else f"the output can't be written: {self.problem.strerror}"  # pyright: ignore
-        say(f"{self._command}: {why}; it goes on, to write {enumerated(PENDING.files)}")
+        say(f"{self._command}: {why}; it goes on, to write {join_with_and(PENDING.files)}")
 
 
 def _is_of_system(stream: TextIO, number: int) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, counted
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, quantity
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Program, Role, SourceText
-from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed, make_parser
+from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed_codes, make_parser
 from pstranspile.tools.cli.findings import errors_as_json, findings_json, findings_sarif
 from pstranspile.tools.cli.report import report, status_of, texts_of
 from pstranspile.tools.cli.written import say
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     if len(options.inputs) > 1 and (options.startup or options.meta):
         parser.error("--startup and --meta go with a single INPUT")
     with errors_as_json(options.json):
-        codes = allowed(options)
+        codes = allowed_codes(options)
     printed = _Log() if options.json or options.sarif else _Terminal(options.all)
     status = 0
     for path in options.inputs:
@@ -149,7 +149,7 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     if not whole:
         return 0
     roles = [
-        Role(name, module[MAIN], module[STARTUP], _without(module.programs, MAIN, STARTUP))
+        Role(name, module[MAIN], module[STARTUP], _without_programs(module.programs, MAIN, STARTUP))
         for name, module in modules.items()
     ]
     try:
@@ -161,7 +161,7 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     return 0
 
 
-def _without(programs: FrozenMap[str, Program], *names: str) -> FrozenMap[str, Program]:
+def _without_programs(programs: FrozenMap[str, Program], *names: str) -> FrozenMap[str, Program]:
     return FrozenMap({name: program for name, program in programs.items() if name not in names})
 
 
@@ -198,5 +198,5 @@ def _count(path: str, findings: Iterable[Diagnostic], printed: _Terminal | _Log)
     errors = sum(d.severity is Severity.ERROR for d in findings)
     if errors:
         named = STDIN if path == "-" else path
-        printed.remark(f"{named}: {counted(errors, 'error')}")
+        printed.remark(f"{named}: {quantity(errors, 'error')}")
     return errors

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pstranspile.cluster.checkpoint import numbered
-from pstranspile.ir.diagnostics import in_one_line, listed, shell_word
+from pstranspile.cluster.checkpoint import numbered_checkpoints
+from pstranspile.ir.diagnostics import in_one_line, name_list, shell_word
 from pstranspile.ir.patterns import Pattern
 
 ENDINGS = (
@@ -21,8 +21,8 @@ ENDINGS = (
 """How files end that commands read and write. A new folder does not end so: somebody meant a file."""
 
 
-def saved(names: Iterable[str]) -> str:
-    """What `--save` has written, which holds arrays of these names."""
+def saved_arrays_text(names: Iterable[str]) -> str:
+    """A description of the file that `--save` has written, from the names of the arrays in it."""
     kinds = {name.startswith("param/") for name in names}
     if kinds == {True, False}:
         return "the fetched values and the final parameters"
@@ -99,7 +99,7 @@ def telling_of_folder(folder: str, written: Iterable[str], what: str, *then: str
         yield
         others = sorted(before.intersection(os.listdir(folder)).difference(name.split("/")[0] for name in written))
         if others:
-            named = listed(others, MOST_NAMED)
+            named = name_list(others, MOST_NAMED)
             say(f"{folder}: left as it was, being none of this command's: {named}")
 
 
@@ -227,7 +227,7 @@ class Pending:
         """A clause about the files and folders that are still to be written, other than checkpoints; "" for none."""
         if not self._paths:
             return ""
-        return f"{enumerated(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written"
+        return f"{join_with_and(self._paths)} {'was' if len(self._paths) == 1 else 'were'} not written"
 
     def tell_of_stop(self, *said: str) -> None:
         """Says on stderr that an error has stopped the command's run: what else is `said`, and what is not written.
@@ -237,7 +237,7 @@ class Pending:
         if clauses and not self._quiet:
             say(f"stopped: {'; '.join(clauses)}")
 
-    def tell(self) -> None:
+    def tell_of_interruption(self) -> None:
         """Says on stderr that the command is interrupted, and what it has not done."""
         if self._quiet:
             return
@@ -254,8 +254,8 @@ PENDING = Pending()
 """What the command of this process has still to do."""
 
 
-def enumerated(paths: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+def join_with_and(paths: Iterable[str]) -> str:
+    """Paths as a list in words: `a`, `a and b`, `a, b and c`."""
     *most, last = paths
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -264,7 +264,7 @@ def checkpoints_in(folder: str) -> dict[str, tuple[int, int]]:
     """The numbered checkpoints in a folder by name, in order, each with what tells it from another of its name."""
     result: dict[str, tuple[int, int]] = {}
     try:
-        for _, name in numbered(folder) if folder else ():
+        for _, name in numbered_checkpoints(folder) if folder else ():
             found = os.stat(os.path.join(folder, name))
             result[name] = found.st_ino, found.st_mtime_ns
     except (OSError, ValueError):  # there is no such folder, or it is in use

@@ -25,9 +25,9 @@ from pstranspile.ir.types import DTYPES
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS, OpSchema, Slot
 from pstranspile.tools.lsp import hover as statement
-from pstranspile.tools.lsp.hover import Part, attribute_text, part_at, slot_meaning
+from pstranspile.tools.lsp.hover import StatementPart, attribute_text, part_at, slot_meaning
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.values import Explained, Proposal, Span, Spot, piece_at, pieces
+from pstranspile.tools.lsp.values import Explained, LineSpan, Proposal, Spot, piece_at, pieces
 
 TRIGGERS = ("%", "(", "{", "=", ":", "^", " ")
 """Characters after which an editor asks for completions by itself."""
@@ -42,7 +42,7 @@ def complete(outline: Outline, spot: Spot) -> list[Proposal]:
     if piece is not None and piece.kind == "comment" and piece.start < spot.column:
         return []
     typed = piece if piece is not None and piece.start < spot.column and piece.kind not in ("mark", "arrow") else None
-    span = Span(spot.line, typed.start if typed else spot.column, spot.column)
+    span = LineSpan(spot.line, typed.start if typed else spot.column, spot.column)
     part = part_at(outline, spot)
     if line[span.start : span.start + 1] == "%":
         return list(_variables(outline, spot, span))
@@ -51,7 +51,7 @@ def complete(outline: Outline, spot: Spot) -> list[Proposal]:
     return list(_in_part(outline, spot, span, part))
 
 
-def _in_part(outline: Outline, spot: Spot, span: Span, part: Part) -> Iterator[Proposal]:
+def _in_part(outline: Outline, spot: Spot, span: LineSpan, part: StatementPart) -> Iterator[Proposal]:
     if part.zone == statement.START:
         yield from _statements(outline, spot, span)
         return
@@ -76,7 +76,7 @@ def _in_part(outline: Outline, spot: Spot, span: Span, part: Part) -> Iterator[P
         yield from _values(outline, spot, span, schema, part) if part.name else _attributes(schema, part, span)
 
 
-def _statements(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
+def _statements(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposal]:
     section = outline.section_at(spot.line)
     if section is None:
         yield Proposal(
@@ -112,20 +112,20 @@ def _snippet(schema: OpSchema) -> str:
     return f"{text} {{{attributes}\\}}" if attributes else text
 
 
-def _slots(slots: Mapping[str, Slot], part: Part, span: Span) -> Iterator[Proposal]:
+def _slots(slots: Mapping[str, Slot], part: StatementPart, span: LineSpan) -> Iterator[Proposal]:
     for slot in slots.values():
         if slot.name not in part.typed:
             insert = f"{word(slot.name)}=[%$0]" if slot.duplicable else f"{word(slot.name)}=%$0"
             yield Proposal(slot.name, "Field", slot_meaning(slot), insert, span, True)
 
 
-def _attributes(schema: OpSchema, part: Part, span: Span) -> Iterator[Proposal]:
+def _attributes(schema: OpSchema, part: StatementPart, span: LineSpan) -> Iterator[Proposal]:
     for attribute, spec in sorted({**schema.attrs, **GENERIC_ATTRS}.items()):
         if attribute not in part.typed:
             yield Proposal(attribute, "Property", attribute_text(attribute, spec), f"{word(attribute)}=", span)
 
 
-def _values(outline: Outline, spot: Spot, span: Span, schema: OpSchema, part: Part) -> Iterator[Proposal]:
+def _values(outline: Outline, spot: Spot, span: LineSpan, schema: OpSchema, part: StatementPart) -> Iterator[Proposal]:
     spec = {**GENERIC_ATTRS, **schema.attrs}.get(part.name)
     if spec is None:
         return
@@ -136,7 +136,7 @@ def _values(outline: Outline, spot: Spot, span: Span, schema: OpSchema, part: Pa
         yield from (Proposal(text, "Value", detail, text, span) for text in ("true", "false"))
     else:
         texts = [] if spec.default is None else [_literal(spec.default)]
-        texts += _used(outline, schema.type, part.name)
+        texts += _used_values(outline, schema.type, part.name)
         yield from (Proposal(text, "Value", detail, text, span) for text in dict.fromkeys(texts))
 
 
@@ -146,7 +146,7 @@ def _literal(value: AttrValue) -> str:
     return float_text(value) if isinstance(value, float) else value_text(value)
 
 
-def _used(outline: Outline, op_type: str, attribute: str) -> Iterator[str]:
+def _used_values(outline: Outline, op_type: str, attribute: str) -> Iterator[str]:
     """The values that other ops of a type have for an attribute, lists left out, as they are written."""
     for line in outline.lines:
         if attribute in line and line.lstrip().startswith(op_type):
@@ -156,7 +156,7 @@ def _used(outline: Outline, op_type: str, attribute: str) -> Iterator[str]:
                     yield listed[at + 2].text
 
 
-def _variables(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
+def _variables(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposal]:
     here = outline.section_at(spot.line)
     if here is None:
         return
@@ -168,7 +168,7 @@ def _variables(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
             yield Proposal(text, "Variable", declared.text, text, span)
 
 
-def _labels(outline: Outline, spot: Spot, span: Span) -> Iterator[Proposal]:
+def _labels(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposal]:
     here = outline.section_at(spot.line)
     for section in outline.sections:
         if here is not None and section.program == here.program and section.block >= 0:
@@ -216,16 +216,16 @@ def complete_job(lines: list[str], spot: Spot, *, json: bool) -> list[Proposal]:
     before = lines[spot.line][: spot.column] if spot.line < len(lines) else ""
     given = _GIVEN(before)
     if given:
-        span = Span(spot.line, given.start(2), spot.column)
+        span = LineSpan(spot.line, given.start(2), spot.column)
         return [Proposal(v, "Value", _mode_doc(v), v, span) for v in values_of(given[1])]
     key = _KEY(before)
     start = key.start(1) if key and key[1] else spot.column
     quoted = before[start - 1 : start] == '"'
-    span = Span(spot.line, start, spot.column)
+    span = LineSpan(spot.line, start, spot.column)
     return list(_keys(span, json and not quoted, ": " if json else " = ", quoted))
 
 
-def _keys(span: Span, quoting: bool, between: str, quoted: bool) -> Iterator[Proposal]:
+def _keys(span: LineSpan, quoting: bool, between: str, quoted: bool) -> Iterator[Proposal]:
     for key in KEYS:
         text = key if quoted else f'"{key}"{between}' if quoting else f"{key}{between}"
         yield Proposal(key, "Property", about_key(key), text, span)
@@ -242,5 +242,5 @@ def hover_job(lines: list[str], spot: Spot) -> Explained | None:
     for match in re.finditer(r"[A-Za-z_][\w-]*", line):
         if match.start() <= spot.column <= match.end():
             text = about_key(match[0]) if match[0] in KEYS else _mode_doc(match[0])
-            return Explained(text, Span(spot.line, match.start(), match.end())) if text else None
+            return Explained(text, LineSpan(spot.line, match.start(), match.end())) if text else None
     return None

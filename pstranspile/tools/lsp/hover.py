@@ -25,7 +25,7 @@ START, DECLARATION, INPUTS, OUTPUTS, ATTRIBUTES, ROLE, ROLE_VARIABLES, HEAD, AFT
 )
 
 
-class Part(NamedTuple):
+class StatementPart(NamedTuple):
     """The part of a statement that a place is in. `op` is the op type ("" in other statements).
 
     `name` is the slot or attribute whose value stands here, "" where a name itself would stand; `typed` are the slots
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     typed: tuple[str, ...]
 
 
-def part_at(outline: Outline, spot: Spot) -> Part:
+def part_at(outline: Outline, spot: Spot) -> StatementPart:
     """The part that a place is in, by what stands before it in its statement (the piece that it is in left out)."""
     before: list[Piece] = []
     for line, piece in outline.statement(spot.line):
@@ -47,16 +47,16 @@ def part_at(outline: Outline, spot: Spot) -> Part:
             break
         before.append(piece)
     if not before:
-        return Part(START, "", "", ())
+        return StatementPart(START, "", "", ())
     first = before[0]
     if first.text in STORAGE_CLASSES:
-        return Part(DECLARATION, "", "", ())
+        return StatementPart(DECLARATION, "", "", ())
     if first.text in ("program", "block", "ir"):
-        return Part(HEAD, "", "", ())
+        return StatementPart(HEAD, "", "", ())
     return _in_op(before)
 
 
-def _in_op(before: list[Piece]) -> Part:
+def _in_op(before: list[Piece]) -> StatementPart:
     zone, name, last, depth = AFTER_OP, "", "", 0
     typed: list[str] = []
     previous = ""
@@ -80,7 +80,7 @@ def _in_op(before: list[Piece]) -> Part:
         if depth == 0 and text in (")", "}"):
             zone, name = AFTER_OP, ""
         previous = text
-    return Part(zone, _word(before[0].text), name, tuple(typed))
+    return StatementPart(zone, _word(before[0].text), name, tuple(typed))
 
 
 def _word(text: str) -> str:

@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import EMPTY, Location, Module
 from pstranspile.ir.text.literals import name as written
 from pstranspile.tools.lsp.outline import Declaration, Outline, Section
-from pstranspile.tools.lsp.values import Hint, Piece, Refused, Span, Spot, piece_at, pieces, spans_of
+from pstranspile.tools.lsp.values import Hint, LineSpan, Piece, RequestRefused, Spot, piece_at, pieces, spans_of
 
 # The job of a program in an editor: its errors, and the places of the program's variables.
 
@@ -21,7 +21,7 @@ SHOWN = 2
 """The most parts of a variable that a hint names; for more parts it gives their number."""
 
 
-class Part(NamedTuple):
+class ServerSlice(NamedTuple):
     """Rows `start` to `stop` of a variable on the server at `endpoint`, under the name it has there."""
 
     endpoint: str
@@ -36,7 +36,7 @@ class Placement(NamedTuple):
     findings: tuple[Diagnostic, ...]
     mode: str = ""
     trainers: int = 0
-    parts: Mapping[str, tuple[Part, ...]] = EMPTY
+    parts: Mapping[str, tuple[ServerSlice, ...]] = EMPTY
 
 
 def job_files(program: Path) -> Iterator[Path]:
@@ -66,13 +66,13 @@ def place(module: Module, job: Job) -> Placement:
         rows = compiled.distributed_vars
     except DiagnosticError as problem:
         return Placement(problem.diagnostics)
-    parts: dict[str, tuple[Part, ...]] = {}
+    parts: dict[str, tuple[ServerSlice, ...]] = {}
     for row in rows:
         width = 1
         for size in row.slice_shape[1:]:
             width *= size
         start = row.offset // width if width else 0
-        part = Part(row.endpoint, start, start + (row.slice_shape[0] if row.slice_shape else 1), row.slice)
+        part = ServerSlice(row.endpoint, start, start + (row.slice_shape[0] if row.slice_shape else 1), row.slice)
         parts[row.origin] = (*parts.get(row.origin, ()), part)
     return Placement(compiled.warnings, compiled.plan.mode, compiled.plan.trainers, parts)
 
@@ -126,7 +126,7 @@ class Named(NamedTuple):
 
     kind: str
     name: str
-    span: Span
+    span: LineSpan
 
 
 def named_at(outline: Outline, spot: Spot) -> Named | None:
@@ -139,7 +139,7 @@ def named_at(outline: Outline, spot: Spot) -> Named | None:
     return Named(piece.kind, _name(piece), piece.span(spot.line))
 
 
-def definitions(outline: Outline, named: Named) -> list[Span]:
+def definitions(outline: Outline, named: Named) -> list[LineSpan]:
     """The declarations of a name: a variable in the block that the place sees it from, a block at its head."""
     line = named.span.line
     if named.kind == "variable":
@@ -147,7 +147,7 @@ def definitions(outline: Outline, named: Named) -> list[Span]:
         return [declared.span] if declared else []
     here = outline.section_at(line)
     return [
-        Span(section.first, *_head_span(outline.lines[section.first]))
+        LineSpan(section.first, *_head_span(outline.lines[section.first]))
         for section in outline.sections
         if here is not None and _is_meant(section, named, here)
     ]
@@ -164,7 +164,7 @@ def _head_span(line: str) -> tuple[int, int]:
     return words[1].start, words[1].stop
 
 
-def references(outline: Outline, named: Named) -> list[Span]:
+def references(outline: Outline, named: Named) -> list[LineSpan]:
     """All references to what is named at a place, its declaration included.
 
     A variable that programs keep (`param`, `state`) is one variable in all programs of the file.
@@ -186,7 +186,7 @@ def references(outline: Outline, named: Named) -> list[Span]:
     ]
 
 
-def uses(outline: Outline, named: Named) -> list[Span]:
+def uses(outline: Outline, named: Named) -> list[LineSpan]:
     """The references to what is named at a place, without its declarations."""
     if named.kind == "variable":
         declared = {declaration.span for declaration in outline.declarations.get(named.name, ())}
@@ -216,7 +216,7 @@ def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
                 yield section.first, section.last
 
 
-def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[Span]:
+def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[LineSpan]:
     """The places in a program at which a name means the variable, not another one of an inner block."""
     declared = outline.declaration(named.name, named.span.line)
     kept = declared is not None and declared.storage in ("param", "state")
@@ -227,35 +227,35 @@ def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[
             yield span
 
 
-def rename(outline: Outline, named: Named, new: str) -> list[tuple[Span, str]]:
+def rename(outline: Outline, named: Named, new: str) -> list[tuple[LineSpan, str]]:
     """The places that change, each with its new characters, when a variable is given another name.
 
     Its gradients (`%w@GRAD`, and what is named after them) are renamed with it. Raises Refused for what is no
     variable, for a name that is taken, and where a string names the variable, as programs of a cluster do.
     """
     if named.kind != "variable":
-        raise Refused("only variables can be renamed; blocks have the numbers of their order")
+        raise RequestRefused("only variables can be renamed; blocks have the numbers of their order")
     new = new.removeprefix("%")
     if new.startswith('"') and new.endswith('"') and len(new) > 1:
         new = new[1:-1]
     if not new or "\n" in new:
-        raise Refused("a variable's name has at least one character, and no line ends")
+        raise RequestRefused("a variable's name has at least one character, and no line ends")
     names = [named.name, *sorted(n for n in outline.declarations if n.startswith(named.name + GRADIENT))]
-    changes: dict[Span, str] = {}
+    changes: dict[LineSpan, str] = {}
     for old in names:
         name = new + old[len(named.name) :]
         if name in outline.declarations and name not in names:
-            raise Refused(f"there is a variable %{name} already")
+            raise RequestRefused(f"there is a variable %{name} already")
         at = _string_naming(outline, old)
         if at is not None:
-            raise Refused(f"line {at + 1} names the variable in a string, which renaming does not change")
+            raise RequestRefused(f"line {at + 1} names the variable in a string, which renaming does not change")
         for place in [named.span] if old == named.name else _gradient_declarations(outline, old, named):
             for span in references(outline, Named("variable", old, place)):
                 changes[span] = f"%{written(name)}"
     return sorted(changes.items())
 
 
-def _gradient_declarations(outline: Outline, name: str, named: Named) -> list[Span]:
+def _gradient_declarations(outline: Outline, name: str, named: Named) -> list[LineSpan]:
     """The declarations of the gradients of a variable, in the programs in which that is this variable."""
     scope = list(_scope(outline, named))
     places = [declared.span for declared in outline.declarations[name]]

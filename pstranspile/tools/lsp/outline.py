@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from pstranspile.ir.diagnostics import counted
+from pstranspile.ir.diagnostics import quantity
 from pstranspile.ir.layout import BLANKS, begins_statement, cut_comment, is_head, statement_length
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.types import DTYPES
-from pstranspile.tools.lsp.values import Fold, Piece, Span, pieces
+from pstranspile.tools.lsp.values import Fold, LineSpan, Piece, pieces
 
 # The outline that an editor shows beside a program: its programs, their blocks, and what these hold.
 
@@ -32,7 +32,7 @@ class Symbol(NamedTuple):
     detail: str
     first: int
     last: int
-    name_at: Span
+    name_at: LineSpan
     children: tuple[Symbol, ...] = ()
 
 
@@ -41,16 +41,16 @@ def symbols(outline: Outline) -> list[Symbol]:
 
     Variables that a step makes anew (`temp`) are left out: the ops that make them stand there.
     """
-    return list(_inside(outline, 0, len(outline.lines) - 1, {s.first: s for s in outline.sections}))
+    return list(_symbols_within(outline, 0, len(outline.lines) - 1, {s.first: s for s in outline.sections}))
 
 
-def _inside(outline: Outline, first: int, last: int, sections: dict[int, Section]) -> Iterator[Symbol]:
+def _symbols_within(outline: Outline, first: int, last: int, sections: dict[int, Section]) -> Iterator[Symbol]:
     """The symbols of lines `first` to `last`, one level deep, each with its own inside it."""
     line = first
     while line <= last:
         section = sections.get(line)
         if section is not None:
-            inner = tuple(_inside(outline, section.first + 1, section.last, sections))
+            inner = tuple(_symbols_within(outline, section.first + 1, section.last, sections))
             yield _section(outline, section, inner)
             line = section.last + 1
             continue
@@ -65,7 +65,7 @@ def _section(outline: Outline, section: Section, inner: tuple[Symbol, ...]) -> S
     name = found[1] if len(found) > 1 else found[0]
     kind = "Module" if section.block < 0 and found[0].text == "program" else "Namespace"
     ops = sum(symbol.kind == "Function" for symbol in inner)
-    detail = counted(ops, "op") if kind == "Namespace" else ""
+    detail = quantity(ops, "op") if kind == "Namespace" else ""
     return Symbol(name.text, kind, detail, section.first, section.last, name.span(section.first), inner)
 
 
@@ -124,7 +124,7 @@ class Declaration(NamedTuple):
 
     name: str
     section: Section
-    span: Span
+    span: LineSpan
     text: str
 
     @property
@@ -309,7 +309,7 @@ _BY_KIND = {
 class Token(NamedTuple):
     """A word: where it stands, the index of its type in `TYPES`, and the bits of its modifiers."""
 
-    span: Span
+    span: LineSpan
     type: int
     modifiers: int = 0
 

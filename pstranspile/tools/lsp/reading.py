@@ -145,7 +145,7 @@ _LOCATION = Var._fields.index("location")
 _new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
-def patched(
+def patch_module(
     module: Module, changes: Sequence[Change], values: Mapping[int, Value], outline: Outline, source: SourceText
 ) -> Module | None:
     """The module of a text, made of that of an older one.
@@ -256,7 +256,7 @@ _AFTER = ("}", "}")
 _OPENS_OR_ENDS = Pattern(rf".*\{{[{BLANKS}]*(#.*)?$|[{BLANKS}]*\}}").match
 
 
-class Reading(NamedTuple):
+class TextReading(NamedTuple):
     """The result of reading a text: its outline, findings, and the module if it can be read.
 
     `base` is the last module that could be read, `base_outline` the outline of its text: statements with mistakes are
@@ -270,7 +270,7 @@ class Reading(NamedTuple):
     base_outline: Outline
 
 
-def read(text: str, file: str, before: Reading | None = None) -> Reading:
+def read(text: str, file: str, before: TextReading | None = None) -> TextReading:
     """Reads a text and verifies it. `before` is what an earlier text of the file gave."""
     outline = Outline((text.replace("\r\n", "\n") if "\r" in text else text).split("\n"))
     with collector_paused():
@@ -283,10 +283,10 @@ def read(text: str, file: str, before: Reading | None = None) -> Reading:
             module = parse(text, file)
         except DiagnosticError as problem:
             if before is not None and changed is not None:
-                return Reading(outline, problem.diagnostics, None, before.base, before.base_outline)
+                return TextReading(outline, problem.diagnostics, None, before.base, before.base_outline)
             base, base_outline = _without_mistakes(outline, problem.diagnostics, file)
-            return Reading(outline, problem.diagnostics, None, base, base_outline)
-        return Reading(outline, _findings(module), module, module, outline)
+            return TextReading(outline, problem.diagnostics, None, base, base_outline)
+        return TextReading(outline, _findings(module), module, module, outline)
 
 
 def _findings(module: Module) -> tuple[Diagnostic, ...]:
@@ -298,7 +298,9 @@ def _findings(module: Module) -> tuple[Diagnostic, ...]:
     return well_formed(module)
 
 
-def _read_changes(outline: Outline, source: SourceText, before: Reading, changed: Sequence[Change]) -> Reading | None:
+def _read_changes(
+    outline: Outline, source: SourceText, before: TextReading, changed: Sequence[Change]
+) -> TextReading | None:
     """The reading of a text, from the changes since an earlier one; None where they do not suffice."""
     base, old = before.base, before.base_outline
     starts = [at for change in changed for at in range(change.first, change.last) if at not in outline.further]
@@ -316,12 +318,12 @@ def _read_changes(outline: Outline, source: SourceText, before: Reading, changed
                 return None
             else:
                 wrong += result
-    module = patched(base, changed, values, outline, source)
+    module = patch_module(base, changed, values, outline, source)
     if module is None:
         return None
     if wrong:
-        return Reading(outline, tuple(wrong), None, base, old)
-    return Reading(outline, _findings(module), module, module, outline)
+        return TextReading(outline, tuple(wrong), None, base, old)
+    return TextReading(outline, _findings(module), module, module, outline)
 
 
 def _declares_again(outline: Outline, start: int, base: Module, gone: Set[int]) -> bool:
@@ -365,7 +367,7 @@ def _read_statement(outline: Outline, start: int, file: str) -> Value | Sequence
         findings = [f for f in problem.diagnostics if f.code not in STRUCTURE]
         places = [f.location.line - len(_BEFORE) if f.location is not None else 0 for f in findings]
         inside = [f for f, place in zip(findings, places, strict=True) if 0 < place <= count]
-        return [_moved(f, offset) for f in inside or findings[:1]]
+        return [_shift_finding(f, offset) for f in inside or findings[:1]]
     ops, variables = module.main.main_block.ops, module.main.main_block.vars
     for value in (*ops, *variables.values()):
         if isinstance(value, Var):
@@ -379,8 +381,8 @@ def _further(place: Location | None, lines: int) -> Location | None:
     return place._replace(line=place.line + lines) if place is not None and place.line else place
 
 
-def _moved(finding: Diagnostic, offset: int) -> Diagnostic:
-    """A finding of a statement read by itself, where it stands in the text."""
+def _shift_finding(finding: Diagnostic, offset: int) -> Diagnostic:
+    """A finding of a statement that was read by itself, moved to its place in the text."""
     notes = tuple(Note(n.message, _further(n.location, offset), n.focus) for n in finding.notes)
     return finding._replace(location=_further(finding.location, offset), notes=notes)
 
@@ -415,7 +417,7 @@ class Workspace:
 
     def __init__(self, opened: Callable[[Path], str | None]):
         self._opened = opened
-        self._readings: dict[Path, tuple[str, Reading]] = {}
+        self._readings: dict[Path, tuple[str, TextReading]] = {}
         self._outlines: dict[Path, tuple[str, Outline]] = {}
         self._placed: dict[Path, _Placed] = {}
         self._tried: dict[Path, tuple[Module, tuple[Diagnostic, ...]]] = {}
@@ -427,7 +429,7 @@ class Workspace:
             known = self._outlines[path] = (text, Outline(text.replace("\r\n", "\n").split("\n")))
         return known[1]
 
-    def reading(self, path: Path, text: str) -> Reading:
+    def reading(self, path: Path, text: str) -> TextReading:
         """The reading of a program's text."""
         known = self._readings.get(path)
         if known is None or known[0] != text:

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import pstranspile
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, marked
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, marked_span
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
@@ -35,7 +35,7 @@ from pstranspile.tools.lsp.names import (
 from pstranspile.tools.lsp.outline import MODIFIERS, TYPES, Outline, Symbol, Token, symbols, tokens
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.session import Documents, Edit, Frames, say, session_class
-from pstranspile.tools.lsp.values import Explained, Hint, Proposal, Refused, Span, Spot, without_places
+from pstranspile.tools.lsp.values import Explained, Hint, LineSpan, Proposal, RequestRefused, Spot, without_places
 
 # Quick fixes: an editor offers to replace the text that a finding marks by the text that its message proposes.
 
@@ -50,7 +50,7 @@ class Fix(NamedTuple):
     """An edit that corrects a finding: `text` replaces the characters of the span."""
 
     title: str
-    span: Span
+    span: LineSpan
     text: str
     finding: Diagnostic
 
@@ -65,17 +65,17 @@ def fixes(findings: Iterable[Diagnostic], lines: list[str], first: int, last: in
         proposed = _PROPOSED.search(finding.message) or _PROPOSED_KEY.search(finding.message)
         if proposed is None or not finding.focus:
             continue
-        line, start, width = marked(place, finding.focus, lines)
+        line, start, width = marked_span(place, finding.focus, lines)
         if not first <= line <= last:
             continue
         text = proposed.group(1)
-        span = _replaced(lines[line], Span(line, start, start + width), text)
+        span = _replaced_span(lines[line], LineSpan(line, start, start + width), text)
         if span is not None:
             result.append(Fix(f"Replace with `{text}`", span, text, finding))
     return result
 
 
-def _replaced(line: str, span: Span, text: str) -> Span | None:
+def _replaced_span(line: str, span: LineSpan, text: str) -> LineSpan | None:
     """What a proposed text takes the place of: what is marked, or an attribute that is written with a colon.
 
     None where the line does not hold what the finding is about: the text has changed since.
@@ -85,7 +85,7 @@ def _replaced(line: str, span: Span, text: str) -> Span | None:
         return span if line[span.start : span.stop] else None
     pattern = rf'"?{re.escape(name)}"?[ \t]*:[ \t]*{re.escape(value)}'
     found = [match for match in re.finditer(pattern, line) if match.start() <= span.start <= match.end()]
-    return Span(span.line, found[-1].start(), found[-1].end()) if found else None
+    return LineSpan(span.line, found[-1].start(), found[-1].end()) if found else None
 
 
 # Values of the features as the types of the protocol, with places as the editor counts them, and back.
@@ -115,28 +115,28 @@ class Protocol:
         units = column if before.isascii() else self.server.workspace.position_codec.client_num_units(before)
         return self.types.Position(line=line, character=units)
 
-    def range(self, lines: Sequence[str], span: Span) -> Any:
+    def range(self, lines: Sequence[str], span: LineSpan) -> Any:
         """A span of one line."""
         start = self.position(lines, span.line, span.start)
         return self.types.Range(start=start, end=self.position(lines, span.line, span.stop))
 
-    def locations(self, uri: str, lines: Sequence[str], spans: Iterable[Span]) -> list[Any]:
+    def locations(self, uri: str, lines: Sequence[str], spans: Iterable[LineSpan]) -> list[Any]:
         """Places in a file."""
         return [self.types.Location(uri=uri, range=self.range(lines, span)) for span in spans]
 
     def diagnostic(self, uri: str, finding: Diagnostic, lines: list[str]) -> Any:
         """A finding; one without a place in the text stands on its first line."""
         t, place = self.types, finding.location
-        span = Span(0, 0, len(lines[0]) if lines else 0)
+        span = LineSpan(0, 0, len(lines[0]) if lines else 0)
         if place is not None and 0 < place.line <= len(lines):
-            line, start, width = marked(place, finding.focus, lines)
-            span = Span(line, start, start + width)
+            line, start, width = marked_span(place, finding.focus, lines)
+            span = LineSpan(line, start, start + width)
         related: list[Any] = []
         message = finding.message
         for note in finding.notes:
             if note.location is not None and 0 < note.location.line <= len(lines):
-                line, start, width = marked(note.location, note.focus, lines)
-                where = t.Location(uri=uri, range=self.range(lines, Span(line, start, start + width)))
+                line, start, width = marked_span(note.location, note.focus, lines)
+                where = t.Location(uri=uri, range=self.range(lines, LineSpan(line, start, start + width)))
                 related.append(t.DiagnosticRelatedInformation(location=where, message=note.message))
             else:
                 message += f"\n{note.message}"
@@ -234,7 +234,7 @@ class Server:
         self.documents = Documents(lambda text: self.server.workspace.position_codec.client_num_units(text))
         self.uris: dict[Path, str] = {}
         self.ended = False
-        self.workspace = Workspace(self._opened)
+        self.workspace = Workspace(self._text_if_open)
         self._register()
         logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
         for library in ("pygls.protocol.json_rpc", "pygls.io_", "pygls.server", "pygls.lsp.server"):
@@ -285,7 +285,7 @@ class Server:
 
     # Documents.
 
-    def _opened(self, path: Path) -> str | None:
+    def _text_if_open(self, path: Path) -> str | None:
         uri = self.uris.get(path)
         return self._text(uri) if uri is not None else None
 
@@ -416,13 +416,13 @@ class Server:
 
     def definition(self, params: Any) -> Any:
         """The declarations of a name."""
-        return self._named(params, definitions)
+        return self._locations_of_name(params, definitions)
 
     def references(self, params: Any) -> Any:
         """The references to a name, with its declarations where the editor asks for them."""
-        return self._named(params, references if params.context.include_declaration else uses)
+        return self._locations_of_name(params, references if params.context.include_declaration else uses)
 
-    def _named(self, params: Any, find: Callable[..., list[Span]]) -> Any:
+    def _locations_of_name(self, params: Any, find: Callable[..., list[LineSpan]]) -> Any:
         outline, named = self._name_at(params)
         if outline is None or named is None:
             return None
@@ -448,7 +448,7 @@ class Server:
             return None
         try:
             changes = rename(outline, named, params.new_name)
-        except Refused as problem:
+        except RequestRefused as problem:
             raise _failure(str(problem)) from problem
         ranges = [(self.protocol.range(outline.lines, span), text) for span, text in changes]
         edits = [self.types.TextEdit(range=place, new_text=text) for place, text in ranges]
@@ -563,10 +563,10 @@ def _function(method: Callable[..., Any]) -> Callable[..., Any]:
 
         return later
 
-    def now(params: Any) -> Any:
+    def call_now(params: Any) -> Any:
         return method(params)
 
-    return now
+    return call_now
 
 
 def _text_of(kind: Any) -> str:
@@ -596,4 +596,4 @@ def _is_told_shortly(record: logging.LogRecord) -> bool:
 def _is_no_refusal(record: logging.LogRecord) -> bool:
     """Whether a log record of the library is kept: refusals are left out, as the editor gets them as answers."""
     problem = record.exc_info[1] if record.exc_info else None
-    return problem is None or not isinstance(problem.__cause__, Refused)
+    return problem is None or not isinstance(problem.__cause__, RequestRefused)

@@ -182,7 +182,7 @@ class Documents:
             return False
         text = document.text
         for edit in edits:
-            text = edited(text, edit, self._units)
+            text = apply_edit(text, edit, self._units)
         self._open[uri] = Document(text, version)
         return True
 
@@ -191,7 +191,7 @@ class Documents:
         self._open.pop(uri, None)
 
 
-def edited(text: str, edit: Edit, units: Callable[[str], int]) -> str:
+def apply_edit(text: str, edit: Edit, units: Callable[[str], int]) -> str:
     """A text after an edit. A place behind the end of a line is the end of that line, one behind all lines the end of
     the text.
     """

@@ -19,7 +19,7 @@ class Spot(NamedTuple):
     column: int
 
 
-class Span(NamedTuple):
+class LineSpan(NamedTuple):
     """The characters of a line from `start` up to `stop`."""
 
     line: int
@@ -31,7 +31,7 @@ class Explained(NamedTuple):
     """A hover text in Markdown, and the span of the text that it is about."""
 
     text: str
-    span: Span
+    span: LineSpan
 
 
 class Proposal(NamedTuple):
@@ -44,7 +44,7 @@ class Proposal(NamedTuple):
     kind: str
     detail: str
     insert: str
-    span: Span
+    span: LineSpan
     snippet: bool = False
 
 
@@ -69,7 +69,7 @@ class Hint(NamedTuple):
     tip: str
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that can't be fulfilled, for the reason in the text."""
 
 
@@ -100,9 +100,9 @@ class Piece(NamedTuple):
         """The column after its last character."""
         return self.start + len(self.text)
 
-    def span(self, line: int) -> Span:
+    def span(self, line: int) -> LineSpan:
         """The place of the piece, on this line."""
-        return Span(line, self.start, self.stop)
+        return LineSpan(line, self.start, self.stop)
 
     @property
     def name(self) -> str:
@@ -125,7 +125,7 @@ def piece_at(line: str, column: int) -> Piece | None:
     return min(touching, key=lambda piece: piece.kind in ("mark", "arrow"), default=None)
 
 
-def spans_of(lines: list[str], first: int, last: int, kind: str, name: str) -> Iterator[Span]:
+def spans_of(lines: list[str], first: int, last: int, kind: str, name: str) -> Iterator[LineSpan]:
     """The places of a name in lines `first` to `last`, as pieces of this kind."""
     for number in range(first, min(last + 1, len(lines))):
         line = lines[number]

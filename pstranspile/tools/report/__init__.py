@@ -50,16 +50,16 @@ def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
 <body>
 <noscript>This page draws itself with a script that it holds; scripts are switched off.</noscript>
 <div id="page"></div>
-<script type="application/json" id="data">{embedded(first)}</script>
+<script type="application/json" id="data">{json_for_html(first)}</script>
 <script>{script}</script>
-{f'<script type="application/json" id="later">{embedded(later)}</script>' if later else ""}
+{f'<script type="application/json" id="later">{json_for_html(later)}</script>' if later else ""}
 </body>
 </html>
 """
     return text.encode("utf-8", "backslashreplace")
 
 
-def embedded(data: Mapping[str, Any]) -> str:
+def json_for_html(data: Mapping[str, Any]) -> str:
     """Data as JSON that is safe within HTML: `<`, `>`, `&` and the line separators of JavaScript are escaped.
 
     Lone surrogates, which names may have, are escaped by JSON itself.

@@ -10,12 +10,12 @@ from math import prod
 from typing import Any, NamedTuple
 
 import pstranspile
-from pstranspile.compiler.cost.events import Span
+from pstranspile.compiler.cost.events import TimedActivity
 from pstranspile.compiler.cost.jobs import PlanCost
-from pstranspile.compiler.cost.seconds import JobSeconds, seconds_lines, shown
+from pstranspile.compiler.cost.seconds import JobSeconds, format_seconds, seconds_lines
 from pstranspile.compiler.emit.rules import RULES
-from pstranspile.compiler.explain.answers import Place, notes_of
-from pstranspile.compiler.explain.job import ExplainedJob, shortened
+from pstranspile.compiler.explain.answers import OpPosition, notes_of
+from pstranspile.compiler.explain.job import ExplainedJob, shorten_line
 from pstranspile.compiler.explain.peers import peers_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
 from pstranspile.compiler.explain.questions import why_kept
@@ -39,7 +39,7 @@ class Texts:
         """The number of a text, which is added if it is new."""
         return self._numbers.setdefault(text, len(self._numbers))
 
-    def listed(self) -> list[str]:
+    def all_texts(self) -> list[str]:
         """All texts, by number."""
         return list(self._numbers)
 
@@ -58,20 +58,20 @@ Programs = Mapping[str, Program]
 class _Numbered(NamedTuple):
     """The ops of a machine, and the number of the first op of each block."""
 
-    ops: list[tuple[Place, Op]]
+    ops: list[tuple[OpPosition, Op]]
     first: dict[tuple[str, int], int]
 
-    def of(self, place: Place) -> int:
+    def of(self, place: OpPosition) -> int:
         return self.first[place.program, place.block] + place.number
 
 
-def _numbered(machine: str, programs: Programs) -> _Numbered:
-    ops: list[tuple[Place, Op]] = []
+def _number_ops(machine: str, programs: Programs) -> _Numbered:
+    ops: list[tuple[OpPosition, Op]] = []
     first: dict[tuple[str, int], int] = {}
     for name, program in programs.items():
         for index, block in enumerate(program.blocks):
             first[name, index] = len(ops)
-            ops += ((Place(machine, name, index, number), op) for number, op in enumerate(block.ops))
+            ops += ((OpPosition(machine, name, index, number), op) for number, op in enumerate(block.ops))
     return _Numbered(ops, first)
 
 
@@ -108,15 +108,15 @@ def _lines(ops: Sequence[Op]) -> list[str]:
     printer, result = Lines(LANGUAGE), list[str]()
     while len(result) < len(bare):
         result += printer.ops(bare, len(result), "")[0]
-    return list(map(shortened, result))
+    return list(map(shorten_line, result))
 
 
 def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
     """Texts, ops, and the machines; the first machine is the source, with its layers and places in files."""
     writer = _Writer()
-    programs = source.programs if source else _reconstructed(job)
-    sources = _numbered("", programs)
-    numbered = {name: _numbered(name, programs) for name, programs in job.machines.items()}
+    programs = source.programs if source else _reconstruct_source(job)
+    sources = _number_ops("", programs)
+    numbered = {name: _number_ops(name, programs) for name, programs in job.machines.items()}
     rules = list(RULES)
     whole = [_machine(writer, "source", _layout(sources, programs), sources)]
     whole[0]["lines"] = [_line(op) for _, op in sources.ops]
@@ -134,10 +134,10 @@ def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
     return {
         "file": file,
         "rules": [[rule.name, rule.reason] for rule in RULES.values()],
-        "layers": layers.listed(),
+        "layers": layers.all_texts(),
         "machines": whole,
         "ops": writer.ops,
-        "texts": writer.texts.listed(),
+        "texts": writer.texts.all_texts(),
     }
 
 
@@ -218,7 +218,7 @@ def _peers(
             yield str(number), flat if len(shown) <= MOST_PEERS else [*flat, -1]
 
 
-def _reconstructed(job: ExplainedJob) -> dict[str, Program]:
+def _reconstruct_source(job: ExplainedJob) -> dict[str, Program]:
     """The source as far as it follows from the machines' ops: every op that one comes from, by its place.
 
     An op that a rule changed has the text that it had. Places from which no op comes are filled with an op `?`.
@@ -394,14 +394,17 @@ def step_data(found: JobSeconds) -> dict[str, Any]:
         "verdict": [found.verdict, *seconds_lines(found)],
         "machines": order,
         "seconds": max(ends),
-        "spans": [[at[each.machine], *_shown(each)] for each in _joined(found.spans)],
-        "path": [[at[each.machine], *_shown(each)] for each in _joined(found.path)],
+        "spans": [[at[each.machine], *_span_fields(each)] for each in _merge_neighbours(found.spans)],
+        "path": [[at[each.machine], *_span_fields(each)] for each in _merge_neighbours(found.path)],
         "arrows": [
-            [at[each.source], at[each.target], each.what, *map(_rounded, (each.left, each.there))]
+            [at[each.source], at[each.target], each.what, *map(_round_seconds, (each.left, each.there))]
             for each in found.arrows[:MOST_ARROWS]
         ],
         "left_out": max(0, len(found.arrows) - MOST_ARROWS),
-        "waits": [[each.machine, each.cause, _rounded(each.seconds), shown(each.seconds)] for each in found.waits],
+        "waits": [
+            [each.machine, each.cause, _round_seconds(each.seconds), format_seconds(each.seconds)]
+            for each in found.waits
+        ],
     }
 
 
@@ -414,18 +417,18 @@ def _number_of(name: str) -> int:
     return int(digits) if digits.isdigit() else -1
 
 
-def _rounded(seconds: float) -> float:
-    """Seconds with the digits that a picture shows."""
+def _round_seconds(seconds: float) -> float:
+    """Seconds, rounded to the digits that a picture shows."""
     return float(f"{seconds:.6g}")
 
 
-def _shown(span: Span) -> tuple[str, str, float, float, str]:
-    return span.what, span.about, _rounded(span.start), _rounded(span.seconds), shown(span.seconds)
+def _span_fields(span: TimedActivity) -> tuple[str, str, float, float, str]:
+    return span.what, span.about, _round_seconds(span.start), _round_seconds(span.seconds), format_seconds(span.seconds)
 
 
-def _joined(spans: Iterable[Span]) -> Iterator[Span]:
+def _merge_neighbours(spans: Iterable[TimedActivity]) -> Iterator[TimedActivity]:
     """Yields the spans, those of neighbouring ops of a machine as one."""
-    last: Span | None = None
+    last: TimedActivity | None = None
     count = 0
     for span in spans:
         if (

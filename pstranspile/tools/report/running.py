@@ -20,7 +20,7 @@ from pstranspile.ir.model import Module
 from pstranspile.ir.patterns import Pattern
 from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.report import Report, Verdict, report_text
-from pstranspile.proof.training import made_feeds, naming_inputs, unstarted
+from pstranspile.proof.training import made_feeds, naming_inputs, zeros_for_metrics
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.run.step_feeds import GivenFeeds
 
@@ -64,14 +64,14 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
         recorders.append(Recorder(cluster))
         (replay if record else Cluster.run_to)(cluster, count)
 
-    fetch = [workload.label(owner, name) for owner, names in workload.watched.items() for name in names]
+    fetch = [workload.label(owner, name) for owner, names in workload.fetched_names.items() for name in names]
     with naming_inputs(workload, made=options.feeds is None):
         done = simulate(
             compiled,
             feeds,
             steps,
             fetch,
-            init=None if record else unstarted(module, workload, {}),
+            init=None if record else zeros_for_metrics(module, workload, {}),
             schedule=RecordedScheduler(record) if record else options.schedule,
             seed=seed,
             run=run,
@@ -84,7 +84,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
         "fed": fed if fed > steps else 0,
         "made": options.feeds is None,
         "losses": list(_losses(done)),
-        **recorded(recorders[0], done.cluster),
+        **recorder_data(recorders[0], done.cluster),
     }
 
 
@@ -95,7 +95,7 @@ def _usual_steps(module: Module, options: RunOptions) -> int:
     return min(Workload(module, options.programs, STEPS).feeds(options.feeds).steps or STEPS, STEPS)
 
 
-def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
+def recorder_data(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
     """The data of a recorder: machines, rows of the message chart, traffic, waits, and errors."""
     rows = rows_of(recorder, -1, END)
     listed: list[list[Any]] = []
@@ -110,14 +110,14 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
         "rows": listed,
         "left_out": max(len(rows) - MOST_ROWS, 0),
         "traffic": [list(row) for row in sorted(traffic_of(recorder, servers), key=_of_traffic)],
-        "pairs": exchanged(recorder.events),
+        "pairs": message_totals(recorder.events),
         "waits": waits_of(recorder.events),
         "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
-        "unreached": cluster.injector.unreached() if cluster.injector else [],
+        "unreached": cluster.injector.unreached_lines() if cluster.injector else [],
     }
 
 
-def exchanged(events: Iterable[Event]) -> list[list[Any]]:
+def message_totals(events: Iterable[Event]) -> list[list[Any]]:
     """Messages between machines in steps: source, target, messages, and the bytes of the values in them."""
     totals: dict[tuple[str, str], list[int]] = {}
     for event in events:

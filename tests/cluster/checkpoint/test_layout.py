@@ -9,7 +9,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint, scopes_of
 from pstranspile.cluster.checkpoint.inference import save_inference_model
-from pstranspile.cluster.checkpoint.layout import Layout, Part, layout_of
+from pstranspile.cluster.checkpoint.layout import Layout, VariablePart, layout_of
 from pstranspile.cluster.checkpoint.state import gather
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -108,7 +108,9 @@ def test_parts_that_do_not_make_up_the_whole():
     from pstranspile.ir.types import DType
 
     whole = TensorType(DType.FP32, (6, 10))
-    held = [_MachineVar("fc_0.w_0", Part(f"pserver_{n}", f"w.block{n}", 30 * n, (2, 10)), whole) for n in (0, 1)]
+    held = [
+        _MachineVar("fc_0.w_0", VariablePart(f"pserver_{n}", f"w.block{n}", 30 * n, (2, 10)), whole) for n in (0, 1)
+    ]
     with pytest.raises(DiagnosticError, match="30 to 50 on pserver_1") as problem:
         _put_together(held, model())
     assert codes(problem.value) == {"checkpoint-place"}

@@ -11,7 +11,7 @@ from pstranspile.cluster.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.manifest import TABLES
 from pstranspile.cluster.checkpoint.persistables import load_persistables, save_persistables
-from pstranspile.cluster.checkpoint.state import dense, gather, merged, shared_out
+from pstranspile.cluster.checkpoint.state import dense, gather, merge_table_parts, shared_out
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -80,13 +80,13 @@ def rows(ids: list[int], height: int, room: int = 0) -> ps.SelectedRows:
 
 
 def test_a_table_is_shared_out_anew():
-    table = merged("t", [rows([4, 0], 5, room=3), rows([7, 1], 5)])
+    table = merge_table_parts("t", [rows([4, 0], 5, room=3), rows([7, 1], 5)])
     assert table.rows.tolist() == [0, 1, 4, 7]
     assert table.value[:, 0].tolist() == [0, 10, 40, 70]
     three = list(shared_out(table, 3))
     assert [part.rows.tolist() for part in three] == [[0], [1, 4, 7], []]
     assert [part.height for part in three] == [4, 3, 3]
-    back = merged("t", three)
+    back = merge_table_parts("t", three)
     assert all(np.array_equal(a, b) for a, b in zip(table, back, strict=True))
     assert dense(table, 6)[:, 0].tolist() == [0, 10, 0, 0, 40, 0]
 
@@ -96,7 +96,7 @@ def test_sharing_out_loses_nothing(counts: tuple[int, int]):
     ids = np.random.RandomState(1).permutation(100)[:37]
     table = ps.SelectedRows(np.sort(ids), np.sort(ids)[:, None] * np.ones((1, 3), "float32"), 100)
     for count in counts:
-        table = merged("t", list(shared_out(table, count)))
+        table = merge_table_parts("t", list(shared_out(table, count)))
     assert table.rows.tolist() == sorted(ids.tolist())
     assert np.array_equal(table.value[:, 0], table.rows)
 
@@ -107,7 +107,7 @@ def test_parts_that_do_not_fit_together():
         ([rows([0, 2, 0], 5), rows([1], 5)], "id 0 is there twice"),
     ):
         with pytest.raises(DiagnosticError, match=reason) as problem:
-            merged("t", parts)
+            merge_table_parts("t", parts)
         assert codes(problem.value) == {"checkpoint-table"}
 
 

@@ -15,7 +15,7 @@ import pstranspile as ps
 from pstranspile.cluster.data import tables
 from pstranspile.cluster.data import text_files as lines
 from pstranspile.cluster.data.columns import Input, map_columns
-from pstranspile.cluster.data.files import Reader, Wanted
+from pstranspile.cluster.data.files import FileReader, ReadRequest
 from pstranspile.cluster.data.source import open_rows
 from pstranspile.cluster.data.tables import batches, columns_of
 from pstranspile.cluster.data.text_files import floats, numbers_of, words_of
@@ -29,11 +29,11 @@ pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
 ROW = {"csv": b"5,1 2,0,0\n", "jsonl": b'{"click": 5, "ids": [1, 2], "a": 0, "b": 0}\n'}
 
 
-def reader(path: str) -> Reader:
+def reader(path: str) -> FileReader:
     """What reads the rows of a file as `tables` writes it."""
     wanted = [Input("ids", (1,), "int64", 1), Input("dense", (2,), "float32", 0), Input("click", (1,), "float32", 0)]
     names = ("click", "ids", "dense") if path.endswith("multislot") else ()
-    return open_rows(path, Wanted(wanted, {} if names else {"dense": ["a", "b"]}, names))
+    return open_rows(path, ReadRequest(wanted, {} if names else {"dense": ["a", "b"]}, names))
 
 
 def read(path: str) -> int:
@@ -212,7 +212,7 @@ def numbers_in(path: Path, lines: list[str]) -> list[tuple[float, int] | None]:
     """What a file of these lines has in each row, a float and an id; None where it is bad."""
     wanted = [Input("f", (1,), "float64", 0), Input("i", (1,), "int64", 0)]
     path.write_text("".join(lines))
-    source, found = open_rows(str(path), Wanted(wanted, {}, ["f", "i"] if path.suffix != ".jsonl" else ())), []
+    source, found = open_rows(str(path), ReadRequest(wanted, {}, ["f", "i"] if path.suffix != ".jsonl" else ())), []
     for unit in source.units():
         columns, _, kept = source.read(unit).take(range(unit.rows))
         made = iter(zip(columns["f"].values.ravel().tolist(), columns["i"].values.ravel().tolist(), strict=True))
@@ -281,13 +281,13 @@ def test_what_expands_is_refused_before_it_does(kind: str, name: str, tmp_path: 
         columns = {"ids": lists, "x": np.zeros(2, "float32")}
     path = table_of(kind, tmp_path / f"t.{kind}", columns)
     inputs = {"x": Input("x", (1,), "float32", 0), "ids": Input("ids", (1,), "int64", 1)}
-    opened = open_rows(path, Wanted([inputs[name]], {}))
+    opened = open_rows(path, ReadRequest([inputs[name]], {}))
     (unit,) = opened.units()
     told = r"takes 1,048,\d+ bytes once it is read, more than 0 MiB and more than 8 times the \d+"
     with pytest.raises(DiagnosticError, match=told):
         opened.read(unit)
     if name == "ids":
-        opened = open_rows(path, Wanted([inputs["x"]], {}))
+        opened = open_rows(path, ReadRequest([inputs["x"]], {}))
         assert opened.read(*opened.units()).rows == 2
 
 
@@ -303,7 +303,7 @@ def test_columns_without_numbers_are_not_read(kind: str, tmp_path: Path):
     path = table_of(kind, tmp_path / f"t.{kind}", made)
     for name in made:
         with pytest.raises(DiagnosticError, match=f"x is float32, the column {name} is "):
-            open_rows(path, Wanted([Input("x", (1,), "float32", 0)], {"x": [name]}))
+            open_rows(path, ReadRequest([Input("x", (1,), "float32", 0)], {"x": [name]}))
 
 
 def test_metadata_of_batches_are_those_of_arrow(tmp_path: Path):
@@ -334,7 +334,7 @@ def test_buffers_and_dictionaries_that_expand(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(tables, "FREE_BYTES", 1 << 16)
     monkeypatch.setattr(tables, "TIMES", 8)
-    wanted = Wanted([Input("x", (1,), "float32", 0)], {})
+    wanted = ReadRequest([Input("x", (1,), "float32", 0)], {})
     zeros = np.zeros(1 << 17, "float32")
     path = table_of("arrow", tmp_path / "buffers.arrow", {"x": zeros})
     data = Path(path).read_bytes()
@@ -378,8 +378,10 @@ def test_buffers_of_all_types_are_counted(tmp_path: Path):
         "x": np.array([5, 6], "float32"),
     }
     path = table_of("arrow", tmp_path / "all.arrow", columns)
-    opened = open_rows(path, Wanted([Input("x", (1,), "float32", 0)], {}))
+    opened = open_rows(path, ReadRequest([Input("x", (1,), "float32", 0)], {}))
     assert opened.read(*opened.units()).rows == 2
     view = {"view": pyarrow.array(["a", "b"], pyarrow.string_view()), "x": columns["x"]}
-    opened = open_rows(table_of("arrow", tmp_path / "view.arrow", view), Wanted([Input("x", (1,), "float32", 0)], {}))
+    opened = open_rows(
+        table_of("arrow", tmp_path / "view.arrow", view), ReadRequest([Input("x", (1,), "float32", 0)], {})
+    )
     assert opened.read(*opened.units()).rows == 2

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cluster.data.source import Deal, Order, Schedule, Span, deals
+from pstranspile.cluster.data.source import Deal, Order, Schedule, UnitRows, deals
 from pstranspile.cluster.machines.feeding import share
 
 SIZES = st.lists(st.integers(0, 9), max_size=6).filter(sum)
 CHANGES = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), max_size=4, unique_by=lambda change: change[0])
 
 
-def rows(spans: list[Span]) -> list[tuple[int, int]]:
+def rows(spans: list[UnitRows]) -> list[tuple[int, int]]:
     return [(span.unit, row) for span in spans for row in range(span.start, span.stop)]
 
 
@@ -34,7 +34,7 @@ def test_every_row_is_fed_once_in_an_epoch(sizes, batch, trainers, changes, seed
 
 
 def test_a_trainer_reads_few_units():
-    line = [Span(unit, 0, 10) for unit in range(8)]
+    line = [UnitRows(unit, 0, 10) for unit in range(8)]
     deal = Deal(line, 4, 8)
     assert [[span.unit for span in deal.piece(trainer).spans] for trainer in range(4)] == [
         [0, 1],
@@ -45,14 +45,14 @@ def test_a_trainer_reads_few_units():
 
 
 def test_what_is_left_is_dealt_anew():
-    line = [Span(0, 0, 8), Span(1, 0, 8)]
+    line = [UnitRows(0, 0, 8), UnitRows(1, 0, 8)]
     (_, before), (step, after) = deals(line, 4, ((0, 2), (1, 4)), 0, 4)
-    assert (before.spans(0, 0), before.spans(0, 1), step) == ([Span(0, 0, 2)], [Span(1, 0, 2)], 1)
-    assert after.spans(0, 3) == [Span(1, 5, 6)]
+    assert (before.spans(0, 0), before.spans(0, 1), step) == ([UnitRows(0, 0, 2)], [UnitRows(1, 0, 2)], 1)
+    assert after.spans(0, 3) == [UnitRows(1, 5, 6)]
 
 
 def test_shuffled_orders_differ_by_epoch_and_seed():
-    orders = {tuple(Order([50], seed).within(epoch, 0).tolist()) for seed in (1, 2) for epoch in (0, 1)}
+    orders = {tuple(Order([50], seed).row_order(epoch, 0).tolist()) for seed in (1, 2) for epoch in (0, 1)}
     assert len(orders) == 4
     assert all(sorted(order) == list(range(50)) for order in orders)
-    assert Order([50], 1).within(1, 0).tolist() == Order([50], 1).within(1, 0).tolist()
+    assert Order([50], 1).row_order(1, 0).tolist() == Order([50], 1).row_order(1, 0).tolist()

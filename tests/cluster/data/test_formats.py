@@ -15,7 +15,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.data import text_files as lines
 from pstranspile.cluster.data.columns import Chunk, inputs
-from pstranspile.cluster.data.files import Wanted
+from pstranspile.cluster.data.files import ReadRequest
 from pstranspile.frontends import layers as L
 from tests.cluster.data.tables import FORMATS, clicks, data, module, rows, write
 
@@ -55,7 +55,7 @@ def test_a_format(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_trainers_of_one_process_read_side_by_side(kind: str, tmp_path: Path):
     path = write(tmp_path / f"x.{kind}", rows(400), units=50)
-    (reader,) = data(path).readers(Wanted(inputs(module().main), {"dense": ["a", "b"]})).values()
+    (reader,) = data(path).readers(ReadRequest(inputs(module().main), {"dense": ["a", "b"]})).values()
     units = reader.units()
     expected = [clicks_of(reader.read(unit)) for unit in units]
 

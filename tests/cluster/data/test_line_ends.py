@@ -17,7 +17,7 @@ from pstranspile.cluster.data import text_files
 from pstranspile.cluster.data.source import Data
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.ir.diagnostics import DiagnosticError, error, folded
+from pstranspile.ir.diagnostics import DiagnosticError, error, fold_similar
 from pstranspile.tools.cli import main
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -146,9 +146,9 @@ def test_bad_rows_are_told_in_the_order_of_the_file(
 
 def test_findings_of_two_kinds_stay_in_their_order():
     given = [error("data-row", f"{'a' if at % 2 else 'b'}") for at in range(6)]
-    assert [finding.message for finding in folded(given)] == ["b", "a", "b", "a", "b", "a"]
+    assert [finding.message for finding in fold_similar(given)] == ["b", "a", "b", "a", "b", "a"]
     more = [*given, error("data-row", "b")]
-    assert [(finding.message, len(finding.notes)) for finding in folded(more)] == [
+    assert [(finding.message, len(finding.notes)) for finding in fold_similar(more)] == [
         ("b", 1),
         ("a", 0),
         ("a", 0),

@@ -11,7 +11,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.ir.json_text import told
+from pstranspile.ir.json_text import describe_json_error
 from pstranspile.tools.cli import main
 
 pytest.importorskip("pyarrow")
@@ -143,7 +143,7 @@ TEXTS = ["", "{", "[1,", '{"a"', '{"a":1', '"', "tru", "1 2", "[" * 100_000, "9"
 def test_nothing_of_the_library_is_passed_on(text: str):
     with pytest.raises((ValueError, RecursionError)) as raised:
         json.loads(text)
-    said = told(raised.value)
+    said = describe_json_error(raised.value)
     assert "Expecting" not in said
     assert "char " not in said
     assert "sys." not in said

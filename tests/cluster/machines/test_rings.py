@@ -12,15 +12,15 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import PIECE, TOTAL, Message
 from pstranspile.cluster.machines.rings import (
     NEVER,
-    Part,
     Piece,
+    RingContribution,
     Segment,
     Statement,
     Total,
     combine,
-    cut,
-    joined,
+    join_totals,
     numbers_of,
+    split_segments,
 )
 from pstranspile.cluster.machines.script import EXCHANGE, find_exchanges
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -38,8 +38,8 @@ def cutting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "LEAST_SEGMENT", 8)
 
 
-def part(value: Any, kind: str = "c_allreduce_sum") -> Part:
-    return Part(kind, 0, False, str(value.shape), value)
+def part(value: Any, kind: str = "c_allreduce_sum") -> RingContribution:
+    return RingContribution(kind, 0, False, str(value.shape), value)
 
 
 def bytes_by_machine(found: Cluster) -> dict[str, int]:
@@ -84,23 +84,23 @@ def test_of_ragged_values_the_numbers_are_summed_and_scopes_are_refused():
 def test_a_value_that_is_cut_is_summed_to_the_same_bits(size: int, kind: str):
     values = [np.random.RandomState(seed).standard_normal((size,)).astype("float32") for seed in range(3)]
     whole = combine("ring_0", {index: part(value, kind) for index, value in enumerate(values)}, 3, SUM)
-    pieces = [list(cut(part(value, kind), (4, 1), [0, 1, 2])) for value in values]
+    pieces = [list(split_segments(part(value, kind), (4, 1), [0, 1, 2])) for value in values]
     assert len(pieces[0]) == (3 if values[0].nbytes >= 3 * rings.LEAST_SEGMENT else 1)
     totals = {
         number: Total(number, (4, 1), "g", NEVER, (0, 1, 2), combine("ring_0", dict(enumerate(cuts)), 3, SUM))
         for number, cuts in ((same[0][0], [segment for _, segment in same]) for same in zip(*pieces, strict=True))
     }
-    assert np.array_equal(joined(part(values[0], kind), totals, 0), whole)
+    assert np.array_equal(join_totals(part(values[0], kind), totals, 0), whole)
 
 
 def test_small_values_are_summed_in_turn():
     small = part(np.ones(3, "float32"))
-    assert [next(cut(small, (0, number), [0, 2, 5]))[0] for number in range(4)] == [0, 2, 5, 0]
+    assert [next(split_segments(small, (0, number), [0, 2, 5]))[0] for number in range(4)] == [0, 2, 5, 0]
 
 
 @pytest.mark.parametrize("kind", ["c_allgather", "c_reducescatter"])
 def test_what_gives_other_dims_is_not_cut(kind: str):
-    assert len(list(cut(part(np.ones((4, 1 << 16), "float32"), kind), (0, 0), [0, 1]))) == 1
+    assert len(list(split_segments(part(np.ones((4, 1 << 16), "float32"), kind), (0, 0), [0, 1]))) == 1
 
 
 # Programs
@@ -205,10 +205,10 @@ def test_sums_that_somebody_lacks_are_handed_out_before_the_next_is_made():
     segment.queues[0].append(Piece(1, (3, 2), "g", (3, 1), part(np.ones(2))))
     segment.queues[2].append(Piece(1, (3, 1), "g", (3, 0), part(np.ones(2))))
     segment.statements = {0: Statement(1, (3, 1), (sums[0], sums[1])), 2: Statement(1, (3, 0), (sums[0],))}
-    assert segment.agreed() is None  # this trainer has not heard that it is its turn
+    assert segment.resolve_missing_sums() is None  # this trainer has not heard that it is its turn
     segment.wanted = {0, 1, 2}
     assert segment.missing([0, 2], {}) == [1]
     segment.wanted.discard(1)
-    assert segment.agreed() == {0: [], 2: [sums[1]]}
+    assert segment.resolve_missing_sums() == {0: [], 2: [sums[1]]}
     assert not segment.queues[2]  # what it is a part of has been summed
     assert segment.missing([0, 2], {}) == [2]

@@ -21,7 +21,7 @@ from pstranspile.ir.model import Module
 from pstranspile.proof import check
 from pstranspile.proof.report import report_text
 from pstranspile.proof.values import make_feeds
-from pstranspile.runtime.run.batch import chosen
+from pstranspile.runtime.run.batch import select_rows
 from pstranspile.runtime.run.seeds import LossRows
 from pstranspile.runtime.run.step_feeds import Feeds
 from pstranspile.tools.cli import main
@@ -34,7 +34,7 @@ def batches(module: Module, sizes: Sequence[int]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for step, size in enumerate(sizes):
         batch = Feeds(module.main, make_feeds(module.main, 1, max(size, 1), step)).step(0)
-        found.append({name: chosen(value, range(size))[0] for name, value in batch.items()})
+        found.append({name: select_rows(value, range(size))[0] for name, value in batch.items()})
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.cluster.net.job import JobFolder
 from pstranspile.cluster.net.parts import gather, write_server, write_trainer
-from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.process import ProcessPlace, play_server, play_trainer
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
@@ -60,7 +60,7 @@ def _machine(
     try:
         cluster = job.cluster(**options)
         cluster.feed(feeds)
-        terms, place, tell = Terms(job.hash), Place(addresses), StatusPipe()
+        terms, place, tell = Terms(job.hash), ProcessPlace(addresses), StatusPipe()
         if any(server.name == role for server in cluster.servers):
             play_server(cluster, role, terms, place, tell, lambda server: write_server(result, server))
         else:

@@ -16,7 +16,7 @@ from pstranspile.cluster.machines.record import write_record
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.process import ProcessPlace, play_server, play_trainer
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
@@ -68,7 +68,7 @@ def play(
         tell = _Tells(lambda **fields: told(role, **fields) if told is not None else None, lock)
         try:
             if any(server.name == role for server in cluster.servers):
-                place = Place(
+                place = ProcessPlace(
                     addresses, str(kept), often, foreign=FluidSystem() if fluid else None, record=records[role],
                     credentials=credentials, parts=str(folder), parts_every=every,
                 )  # fmt: skip
@@ -78,7 +78,7 @@ def play(
                 if through is not None:
                     given = {name: through(role, address) for name, address in given.items()}
                 own = {**addresses, **given}
-                place = Place(
+                place = ProcessPlace(
                     own, patience=patience, foreign=FluidSystem() if fluid else None, record=records[role],
                     credentials=credentials, parts=str(folder), parts_every=every,
                 )  # fmt: skip

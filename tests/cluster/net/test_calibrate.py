@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.net import calibrate
-from pstranspile.cluster.net.calibrate import TINY, fitted, measure, spent_each
+from pstranspile.cluster.net.calibrate import TINY, measure, nonnegative_least_squares, spent_each
 from pstranspile.compiler.cost.profile import TIMED, read_profile
 from pstranspile.tools.cli import main
 
@@ -70,16 +70,18 @@ def test_a_fit_finds_the_numbers_of_which_sums_are_made():
         lines = rng.uniform(0.1, 1, (30, 6))
         times = lines @ true
         if times.min() > 0:
-            np.testing.assert_allclose(fitted(lines.tolist(), times.tolist()), true, rtol=1e-6, atol=1e-9 * true.max())
+            np.testing.assert_allclose(
+                nonnegative_least_squares(lines.tolist(), times.tolist()), true, rtol=1e-6, atol=1e-9 * true.max()
+            )
 
 
 def test_no_number_of_a_fit_is_below_0():
     """The best sums with both unknowns would need a negative one; the other alone is the best without."""
-    found = fitted([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1.0, 0.9, 0.8])
+    found = nonnegative_least_squares([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1.0, 0.9, 0.8])
     assert found[1] == 0.0
     ones = 1 / np.array([1.0, 0.9, 0.8])
     assert found[0] == pytest.approx(ones.sum() / (ones**2).sum())
-    assert fitted([[1.0, 0.0], [2.0, 0.0]], [2.0, 4.0]) == pytest.approx([2.0, 0.0])
+    assert nonnegative_least_squares([[1.0, 0.0], [2.0, 0.0]], [2.0, 4.0]) == pytest.approx([2.0, 0.0])
 
 
 def test_the_least_stretch_counts():

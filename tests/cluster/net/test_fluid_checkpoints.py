@@ -20,7 +20,7 @@ from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import SharedTarget, Target, newest
 from pstranspile.cluster.checkpoint.store import read_checkpoint, read_manifest
 from pstranspile.cluster.net.job import load_job_folder
-from pstranspile.cluster.net.parts import Part, write_part
+from pstranspile.cluster.net.parts import MachineState, write_part
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, of_servers, put_together
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.runtime.values.encoding import read_selected_rows, write_file
@@ -228,7 +228,10 @@ def test_only_whole_sets_of_parts_make_a_checkpoint(tmp_path: Path) -> None:
     work = tmp_path / ".parts"
     work.mkdir()
     ones = {name: np.ones(shape, "float32") for name, shape in (("b", (20,)), ("lr", (1,)), ("w.block1", (500, 20)))}
-    parts = {"pserver_0": Part(ones, 2), "pserver_1": Part({"lr": ones["lr"], "w.block0": ones["w.block1"]}, 2)}
+    parts = {
+        "pserver_0": MachineState(ones, 2),
+        "pserver_1": MachineState({"lr": ones["lr"], "w.block0": ones["w.block1"]}, 2),
+    }
     write_part(work / "pserver_0.2.part", "pserver_0", parts["pserver_0"])
     write_part(work / "pserver_1.4.part", "pserver_1", parts["pserver_1"])
     put_together(plan, work, None)

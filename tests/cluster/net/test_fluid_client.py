@@ -11,7 +11,7 @@ import pytest
 
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.terms import PeerRefused
 from pstranspile.ir.model import FrozenMap, Role
 from tests.cluster.machines.recorded import arrays, files, loss_of, roles
 from tests.cluster.net.fluid_job import made_feeds
@@ -76,5 +76,8 @@ def test_asynchronously_to_the_end(name: str) -> None:
 def test_what_servers_of_fluid_can_not_do(tmp_path: Path) -> None:
     feeds = {"x": np.zeros((1, 4, 1000), "float32"), "y": np.zeros((1, 4, 20), "float32")}
     job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1", "--mode", "geo")
-    with proxies() as through, pytest.raises(Refused, match="a server of Fluid: servers of Fluid can't take part in a"):
+    with (
+        proxies() as through,
+        pytest.raises(PeerRefused, match="a server of Fluid: servers of Fluid can't take part in a"),
+    ):
         play(job, feeds, 1, through=through, fluid=True)

@@ -194,7 +194,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data, expected = BOMBS[bomb]
-    reader: Any = message._Reader
+    reader: Any = message._MessageReader
     read, varint = 0, reader.varint
 
     def counted(self: Any) -> int:

@@ -76,7 +76,7 @@ class End:
         for byte in range(0, len(data), 7):
             piece = data[byte : byte + 7]
             self.http.room()[: len(piece)] = piece
-            self.http.came(len(piece))
+            self.http.receive(len(piece))
 
     def take(self) -> list[tuple[int, int, int, bytes]]:
         """The frames that were sent: kind, flags, stream and bytes."""
@@ -167,7 +167,7 @@ def test_a_caller_that_gives_up_is_lost() -> None:
         end.say(frame(HEADERS, 0x4, stream, BLOCK) + frame(DATA, 0x1, stream, message(b"")))
     end.say(frame(RESET, 0, 1, bytes(4)))
     assert end.lost == [1]
-    end.http.ended("the other side has ended it")
+    end.http.connection_ended("the other side has ended it")
     assert end.lost == [1, 3]
 
 

@@ -14,7 +14,7 @@ from pstranspile.cluster.net.loop import CLOSED, FRAME, Event
 from pstranspile.cluster.net.peer import Connection, Peer
 from pstranspile.cluster.net.process import Readmission, rejoin
 from pstranspile.cluster.net.site import Site, SiteListener
-from pstranspile.cluster.net.terms import Refused, Terms
+from pstranspile.cluster.net.terms import PeerRefused, Terms
 from pstranspile.cluster.net.wire import Header, frame
 from pstranspile.tools.cli import main
 
@@ -128,7 +128,7 @@ class Durable(SiteListener):
     def __init__(self, site: Site):
         self.site = site
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         for peer in self.site.peers.values():
             peer.make_durable(peer.received)
 
@@ -139,7 +139,7 @@ class Others(SiteListener):
     def __init__(self, world: World, site: Site):
         self.world, self.site, self.go_on = world, site, True
 
-    def turned(self) -> None:
+    def turns_done(self) -> None:
         if self.go_on:
             self.world.pump(but=self.site)
 
@@ -231,7 +231,7 @@ def test_a_server_without_its_state_is_not_taken_for_the_one_before(world: World
     world.open_server()
     ends[0].close()
     first.go_to(SERVER)
-    with pytest.raises(Refused, match="pserver_0 at trainer_0 was started again without what it had taken"):
+    with pytest.raises(PeerRefused, match="pserver_0 at trainer_0 was started again without what it had taken"):
         world.pump()
 
 
@@ -242,7 +242,7 @@ def test_a_process_whose_place_was_taken_is_refused(world: World) -> None:
     world.trainer(1)
     old.go_to(SERVER)
     world.sites["old"] = old
-    with pytest.raises(Refused, match="another process has taken the place of this trainer_1"):
+    with pytest.raises(PeerRefused, match="another process has taken the place of this trainer_1"):
         world.pump()
 
 

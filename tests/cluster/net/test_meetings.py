@@ -116,7 +116,7 @@ def test_all_who_are_there_are_waited_for() -> None:
     assert server.says(0, 4)[MET] == -1
     assert server.says(1, 4)[MET] == -1
     server.machine.live.discard(2)  # it has left, or was given up
-    server.meetings.turned()
+    server.meetings.turns_done()
     assert server.says(0, 4) == {MET: 4, SAVED: True}
     assert server.parts.saved == [4]
     peer: Any = server.peers[0]
@@ -147,7 +147,7 @@ def test_a_server_that_was_started_again_saves_nothing_once_somebody_is_further(
     server.open()
     assert server.says(0, 4)[MET] == -1
     server.peers[1].last_step = 4
-    server.meetings.turned()
+    server.meetings.turns_done()
     assert server.says(0, 4) == {MET: 4, SAVED: False}
     assert server.parts.saved == []
 

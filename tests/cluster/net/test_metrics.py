@@ -40,7 +40,7 @@ def test_what_is_told() -> None:
     address = ports.addresses[0]
     ports.close()
     known = members().values()
-    metrics = Metrics(address, lambda: [member.known() for member in known])
+    metrics = Metrics(address, lambda: [member.process_reports() for member in known])
     with urlopen(f"http://{address}/metrics") as answer:
         lines = answer.read().decode().splitlines()
     metrics.close()
@@ -57,7 +57,7 @@ def test_what_is_told() -> None:
 def test_strangers_who_say_nothing_are_few_and_keep_nobody_out() -> None:
     """Each would cost a thread and a descriptor, of which a process has a bounded number."""
     pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
-    metrics = Metrics("127.0.0.1:0", lambda: [member.known() for member in members().values()])
+    metrics = Metrics("127.0.0.1:0", lambda: [member.process_reports() for member in members().values()])
     address = f"127.0.0.1:{metrics.port}"
     threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
     silent: list[socket.socket] = []
@@ -141,7 +141,9 @@ def test_who_asks_often_is_told_the_same_for_a_moment(fresh: float, made: int, m
     pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
     monkeypatch.setattr("pstranspile.cluster.net.metrics.FRESH", fresh)
     looks: list[int] = []
-    metrics = Metrics("127.0.0.1:0", lambda: [looks.append(1) or member.known() for member in members().values()])
+    metrics = Metrics(
+        "127.0.0.1:0", lambda: [looks.append(1) or member.process_reports() for member in members().values()]
+    )
     looks.clear()
     answers = {say(f"127.0.0.1:{metrics.port}", b"GET / HTTP/1.1\r\n\r\n") for _ in range(30)}
     metrics.close()

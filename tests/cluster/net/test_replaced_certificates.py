@@ -14,7 +14,7 @@ import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.cluster.net.loop import CLOSED, FRAME, Event, Loop
-from pstranspile.cluster.net.process import Place
+from pstranspile.cluster.net.process import ProcessPlace
 from pstranspile.cluster.net.tls import AUTHORITY, CERTIFICATE, KEY, read_credentials
 from pstranspile.cluster.net.transport import Dialer, Frames, Listener
 from pstranspile.cluster.net.wire import HELLO, Header
@@ -43,8 +43,8 @@ class Machine:
     def __init__(self, folder: Path):
         self.folder = put(folder, FIRST)
         self.lines: list[str] = []
-        self.place = Place({}, credentials=read_credentials(str(folder)))
-        self.shown = partial(self.place.shown, self.lines.append)
+        self.place = ProcessPlace({}, credentials=read_credentials(str(folder)))
+        self.shown = partial(self.place.tls_context_factory, self.lines.append)
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
 from pstranspile.cluster.machines.rings import NEVER, Piece, Ring, Statement, Total
-from pstranspile.cluster.machines.rings import Part as Contribution
+from pstranspile.cluster.machines.rings import RingContribution as Contribution
 from pstranspile.cluster.machines.simulate import cluster_of, simulate
 from pstranspile.cluster.net import checks
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
-from pstranspile.cluster.net.site import Part
+from pstranspile.cluster.net.site import LocalMachines
 from pstranspile.cluster.net.supervisor import Ports
-from pstranspile.cluster.net.terms import MOST_HELD, Refused
+from pstranspile.cluster.net.terms import MOST_HELD, PeerRefused
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values import SelectedRows
@@ -176,7 +176,7 @@ def test_a_trainer_that_ends_with_an_error_is_not_waited_for(company: Company) -
 def test_what_another_trainer_may_say(kind: str, payload: object, fits: bool) -> None:
     job = ps.Job(trainers=["a:1", "b:1"], mode="grad-allreduce")
     compiled = ps.compile(ps.load(PROGRAM), job)
-    part = Part(cluster_of(compiled), "trainer_0", lambda peer, messages: None)
+    part = LocalMachines(cluster_of(compiled), "trainer_0", lambda peer, messages: None)
     given = PART._replace(value=np.ones((1000, 20), "float32"))
     own = Message(COLLECTIVE, "trainer_0", "trainer_0/ring_0", 0, 0, 1, "w@GRAD", given, 0)
     part.cluster.rings["trainer_0/ring_0"].receive(own)
@@ -274,7 +274,7 @@ def test_others_go_on_without_one_whose_part_is_not_as_theirs(
     exchanged = Exchanged(tmp_path, "-1, 1000", 48)
     exchanged.beside.threads["trainer_2"].join(30)
     problem = exchanged.beside.problems.pop("trainer_2")
-    assert isinstance(problem, Refused)
+    assert isinstance(problem, PeerRefused)
     found = exchanged.beside.end()
     assert len(found["trainer_0"]) == len(found["trainer_1"]) == 3
     assert "\x1b" not in capfd.readouterr().err
@@ -291,5 +291,5 @@ def test_where_nobody_knows_who_is_wrong_all_end(tmp_path: Path) -> None:
     for thread in beside.threads.values():
         thread.join(30)
     assert len(beside.problems) == 3
-    assert all(isinstance(problem, DiagnosticError | Refused) for problem in beside.problems.values())
+    assert all(isinstance(problem, DiagnosticError | PeerRefused) for problem in beside.problems.values())
     assert "the trainers of ring_0 do not do the same" in " ".join(map(str, beside.problems.values()))

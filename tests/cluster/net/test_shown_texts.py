@@ -18,7 +18,7 @@ import pytest
 from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.recorder import POST, event_of
 from pstranspile.cluster.net.status import AT_ONCE, SECONDS, Shown, Told, values_text
-from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.terms import PeerRefused
 from pstranspile.cluster.net.wire import HELLO, MAGIC, REFUSED, Header, frame, json_body
 from pstranspile.fluid.net.message import VariableMessage, write_variable
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
@@ -54,7 +54,7 @@ def test_a_text_is_shown_in_one_line_without_what_a_terminal_obeys() -> None:
 @pytest.mark.parametrize(
     "shown",
     [
-        lambda: str(Refused(EVIL)),
+        lambda: str(PeerRefused(EVIL)),
         lambda: str(Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, EVIL, None, -1)),
         lambda: values_text({EVIL: Shown("", (1.0,))}),
         lambda: event_of(0, POST, Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, EVIL, None, -1)).variable,

@@ -307,7 +307,7 @@ def test_bytes_of_a_known_peer_leave_others_their_turns(port: Port) -> None:
             return len(room)
 
     real, port.newcomers[0].channel._sock = port.newcomers[0].channel._sock, Endless()
-    http.came = came
+    http.receive = came
     assert port.newcomers[0].channel._read() == ""
     assert taken <= TURN
     http.known, taken = False, 0
@@ -509,7 +509,7 @@ def test_only_messages_are_large(kind: int) -> None:
     frames = Frames(loop, "peer", known=True)
     fields = struct.pack("<4sBBHQQQQI", b"PSTW", PROTOCOL, kind, 0, 0, 0, 0, MOST_GREETING + 1, 0)
     frames.room()[:] = fields + struct.pack("<I", zlib.crc32(fields))
-    frames.came(HEADER_SIZE)
+    frames.receive(HEADER_SIZE)
     assert [event.reason for event in events] == ["a frame of 1048625 bytes that brings no messages is too long"]
 
 
@@ -635,7 +635,7 @@ def test_no_memory_for_a_frame_ends_its_connection(port: Port, monkeypatch: pyte
 
     reading.room()[:] = head
     monkeypatch.setattr(transport, "bytearray", none, raising=False)
-    assert reading.came(HEADER_SIZE)
+    assert reading.receive(HEADER_SIZE)
     assert port.loop.get(0.0).reason == f"there is no memory for a frame of {HEADER_SIZE + 9} bytes"
 
 
@@ -754,7 +754,7 @@ def say(http: Http2, data: bytes) -> None:
     for at in range(0, len(data), 1 << 16):
         piece = data[at : at + (1 << 16)]
         http.room()[: len(piece)] = piece
-        http.came(len(piece))
+        http.receive(len(piece))
         while http.waiting:
             http.go_on()
 
@@ -996,7 +996,7 @@ def test_a_change_of_windows_goes_through_the_calls_once() -> None:
     http._set(0, 0, memoryview(b"\0\4\0\0\0\1" * 60))
     assert TURN_WORK - http._work == 500
     before = http._work
-    http._more(0, 0, memoryview(b"\0\0\0\1"))  # no answer waits for it
+    http._widen_window(0, 0, memoryview(b"\0\0\0\1"))  # no answer waits for it
     assert http._work == before
     assert not line.reasons
 
@@ -1030,7 +1030,7 @@ def test_whatever_is_said_the_books_are_kept(said: list[Any], known: bool, answe
         assert len(http._streams) <= 5
         assert len(line.reasons) <= 1
         assert bool(line.reasons) == http._over
-    http.ended("over")
+    http.connection_ended("over")
     assert http._held == 0
     assert not http._streams
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
-from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.terms import PeerRefused
 from tests.cluster.net.cutting import Cuttable
 from tests.cluster.net.played import compiled, play
 
@@ -92,5 +92,5 @@ def test_a_server_that_does_not_come_back_is_waited_for_as_long_as_any(tmp_path:
     def through(_trainer: str, address: str) -> str:
         return Taken(address, 400_000, 1 << 30, OTHERS["a service that answers"]).address
 
-    with pytest.raises(Refused, match=r"pserver_0 was not heard for 1\.5 seconds"):
+    with pytest.raises(PeerRefused, match=r"pserver_0 was not heard for 1\.5 seconds"):
         play(job, feeds(), STEPS, through=through, patience=1.5)

@@ -15,8 +15,8 @@ import pytest
 
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.cluster.net.loop import CLOSED, Loop
-from pstranspile.cluster.net.process import Place
-from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.process import ProcessPlace
+from pstranspile.cluster.net.terms import PeerRefused
 from pstranspile.cluster.net.tls import Credentials, plain, read_credentials, require_guarded
 from pstranspile.cluster.net.transport import Dialer, Listener
 from pstranspile.cluster.net.wire import HEADER_SIZE, MAGIC
@@ -48,17 +48,17 @@ def test_a_trainer_without_the_jobs_certificate_is_not_let_in(
     known = read_credentials(str(FILES))
     calling = ssl.create_default_context(cafile=str(FILES / "ca.crt"))
     if shown == "nothing":
-        usual = Place.shown
+        usual = ProcessPlace.tls_context_factory
 
-        def openly(place: Place, tell: Any, *, listening: bool) -> Any:
+        def openly(place: ProcessPlace, tell: Any, *, listening: bool) -> Any:
             return usual(place, tell, listening=True) if listening else None
 
-        monkeypatch.setattr(Place, "shown", openly)
+        monkeypatch.setattr(ProcessPlace, "tls_context_factory", openly)
     if shown == "a stranger's":
         calling.load_cert_chain(str(FILES / "stranger.crt"), str(FILES / "stranger.key"))
     shows = Credentials(known.listening, calling)
     job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1")
-    with pytest.raises(Refused, match=r"nobody answers for 2 seconds: pserver_0 at 127.0.0.1:\d+ \([^()[\]]+\)$"):
+    with pytest.raises(PeerRefused, match=r"nobody answers for 2 seconds: pserver_0 at 127.0.0.1:\d+ \([^()[\]]+\)$"):
         play(job, feeds(), STEPS, credentials=shows, patience=2.0)
 
 
@@ -70,7 +70,7 @@ def test_a_certificate_for_another_host_is_said_to_be_one(tmp_path: Path) -> Non
         return address.replace("127.0.0.1", "0.0.0.0")  # this host, by another name
 
     with pytest.raises(
-        Refused, match=r"0.0.0.0:\d+ \(TLS: its certificate is not accepted: IP address mismatch, .*\)$"
+        PeerRefused, match=r"0.0.0.0:\d+ \(TLS: its certificate is not accepted: IP address mismatch, .*\)$"
     ):
         play(job, feeds(), STEPS, credentials=shown, patience=1.0, through=elsewhere)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pstranspile.cluster.machines.message import KINDS, Message
-from pstranspile.cluster.machines.rings import Part, Piece, Statement, Total
+from pstranspile.cluster.machines.rings import Piece, RingContribution, Statement, Total
 from pstranspile.cluster.net import wire
 from pstranspile.cluster.net.wire import (
     HEADER_SIZE,
@@ -50,7 +50,12 @@ def rows(draw: st.DrawFn) -> SelectedRows:
 
 
 PARTS = st.builds(
-    Part, st.just("c_allreduce_sum"), st.integers(0, 3), st.booleans(), st.text(), st.none() | TENSORS | rows()
+    RingContribution,
+    st.just("c_allreduce_sum"),
+    st.integers(0, 3),
+    st.booleans(),
+    st.text(),
+    st.none() | TENSORS | rows(),
 )
 KEYS = st.tuples(st.integers(-5, 1 << 62), st.integers(0, 1 << 20))
 SEGMENTS = st.integers(0, 99)
@@ -250,14 +255,14 @@ def test_what_grows_as_it_is_read_is_refused_before_it_grows(bomb: str, monkeypa
     make, expected = BOMBS[bomb]
     data = without_bounds(monkeypatch, make)
     taken = 0
-    take = wire.Reader.take
+    take = wire.FrameReader.take
 
-    def counted(reader: wire.Reader, size: int) -> int:
+    def counted(reader: wire.FrameReader, size: int) -> int:
         nonlocal taken
         taken += 1
         return take(reader, size)
 
-    monkeypatch.setattr(wire.Reader, "take", counted)
+    monkeypatch.setattr(wire.FrameReader, "take", counted)
     tracemalloc.start()
     with pytest.raises(WireError, match=expected):
         read_messages(data, MACHINES)

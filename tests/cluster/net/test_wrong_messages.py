@@ -22,7 +22,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import Message
-from pstranspile.cluster.machines.rings import NEVER, Part, Piece, Total
+from pstranspile.cluster.machines.rings import NEVER, Piece, RingContribution, Total
 from pstranspile.cluster.net import checks, peer, wire
 from pstranspile.cluster.net import site as greeting
 from pstranspile.cluster.net.job import JobFolder
@@ -30,7 +30,7 @@ from pstranspile.cluster.net.loop import FRAME, Event
 from pstranspile.cluster.net.process import rejoin
 from pstranspile.cluster.net.site import MOST_TURNED_AWAY, SLOW, Site
 from pstranspile.cluster.net.status import AT_ONCE
-from pstranspile.cluster.net.terms import Refused
+from pstranspile.cluster.net.terms import PeerRefused
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME
 from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.runtime.values import LoDTensor, SelectedRows
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "ragged": (message(SEND, W, LoDTensor(ONES, [[0, 1000]])), "it brings ragged float32[1000, 20]"),
     "a text": (message(SEND, W, "gradient"), "it brings a text"),
     "nothing": (message(SEND, W), "it brings nothing"),
-    "a part": (message(SEND, W, Part("average", 0, True, "", ONES)), "it brings a Part"),
+    "a part": (message(SEND, W, RingContribution("average", 0, True, "", ONES)), "it brings a Part"),
     "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
     # requests
     "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),
@@ -340,9 +340,9 @@ def test_messages_that_are_large_together_travel_in_several_frames(monkeypatch: 
     monkeypatch.setattr(greeting, "MOST_MESSAGES", 2)
     one = Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, "b", np.zeros(100, "float32"), -1)
     large = one._replace(payload=ONES)
-    joined = list(greeting._joined([one, large, one, one]))
+    joined = list(greeting._group_messages([one, large, one, one]))
     assert [[message.payload.size for message in frame] for frame in joined] == [[100], [20_000], [100], [100]]
-    few = list(greeting._joined([one._replace(payload=None)] * 5))
+    few = list(greeting._group_messages([one._replace(payload=None)] * 5))
     assert [len(frame) for frame in few] == [2, 2, 1]
     assert play("sync", None)[0] == undisturbed("sync")
 
@@ -458,9 +458,9 @@ def test_a_trainer_ends_with_what_was_wrong_with_an_answer(name: str) -> None:
     beside.threads["trainer_0"].join(30)
     said.end()
     problem = beside.problems["trainer_0"]
-    assert isinstance(problem, (Refused, ps.DiagnosticError))
+    assert isinstance(problem, (PeerRefused, ps.DiagnosticError))
     assert expected in str(problem)
-    if isinstance(problem, Refused):
+    if isinstance(problem, PeerRefused):
         assert str(problem).startswith("pserver_0 at 127.0.0.1:")
 
 
@@ -474,7 +474,7 @@ def test_a_trainer_is_not_let_in_by_what_is_no_welcome(welcome: dict[str, Any], 
     threading.Thread(target=server.refused, args=(welcome,), daemon=True).start()
     beside.threads["trainer_0"].join(30)
     problem = beside.problems["trainer_0"]
-    assert isinstance(problem, Refused)
+    assert isinstance(problem, PeerRefused)
     assert expected in str(problem)
 
 
@@ -485,7 +485,7 @@ def test_a_trainer_that_comes_again_ends_where_no_step_is_answered(answer: dict[
     site: Any = SimpleNamespace(peers={"pserver_0": SimpleNamespace(incarnation="1", connection=None)})
     site.cluster = SimpleNamespace(servers=[SimpleNamespace(mode=0)])
     site.ask = lambda role, question, patience: answer
-    with pytest.raises(Refused, match="pserver_0 answers what it was not asked: updates is no number of a step"):
+    with pytest.raises(PeerRefused, match="pserver_0 answers what it was not asked: updates is no number of a step"):
         rejoin(site, ["pserver_0"], 1.0)
 
 
@@ -501,7 +501,7 @@ def ring(said: Said, payload: Any, **fields: Any) -> Message:
 
 
 def piece(**fields: Any) -> Piece:
-    part = Part("c_allreduce_sum", -1, True, "f32[1000, 20]", ONES)
+    part = RingContribution("c_allreduce_sum", -1, True, "f32[1000, 20]", ONES)
     known = Piece(0, (0, 0), "w@GRAD", NEVER, part)
     return known._replace(**fields)
 

@@ -11,7 +11,7 @@ from typing import Any
 from pstranspile.cluster.machines.message import REPLY, Message
 from pstranspile.cluster.machines.simulate import results_of
 from pstranspile.cluster.net.job import JobFolder
-from pstranspile.cluster.net.process import Place, play_server, play_trainer
+from pstranspile.cluster.net.process import ProcessPlace, play_server, play_trainer
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
@@ -128,7 +128,7 @@ class Beside:
         self.problems: dict[str, BaseException] = {}
         self.clusters = {role: job.cluster(seed=1, fetch=["loss"]) for role in job.roles if role != without}
         self.machines = sorted(next(iter(self.clusters.values())).machines)
-        place = Place(self.addresses, **{"patience": 20.0, **options})
+        place = ProcessPlace(self.addresses, **{"patience": 20.0, **options})
 
         def play(role: str) -> None:
             cluster = self.clusters[role]

@@ -18,8 +18,8 @@ class Heard(SessionListener):
     ):
         self._start, self._report = start, reported
 
-    def started(self, roles: Sequence[str]) -> None:
+    def machines_started(self, roles: Sequence[str]) -> None:
         self._start(roles)
 
-    def reported(self, role: str, fields: Mapping[str, Any]) -> None:
+    def machine_reported(self, role: str, fields: Mapping[str, Any]) -> None:
         self._report(role, fields)

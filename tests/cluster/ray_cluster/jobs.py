@@ -39,9 +39,9 @@ def slow_host(seconds: float) -> type[Host]:
     """A host whose trainer waits so long after each step, so that a job lasts as long as others need to take part."""
 
     class SlowHost(Host):
-        def _stepped(self, trainer: Any) -> None:
+        def _record_step(self, trainer: Any) -> None:
             sleep(seconds)
-            super()._stepped(trainer)
+            super()._record_step(trainer)
 
     return SlowHost
 

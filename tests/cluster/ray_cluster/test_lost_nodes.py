@@ -25,8 +25,8 @@ def waiting_host(file: Path) -> type[Host]:
     """A host whose trainer waits after its tenth step until there is a file."""
 
     class WaitingHost(Host):
-        def _stepped(self, trainer: Any) -> None:
-            super()._stepped(trainer)
+        def _record_step(self, trainer: Any) -> None:
+            super()._record_step(trainer)
             while trainer.step == 10 and not file.exists():
                 sleep(0.05)
 

@@ -12,8 +12,8 @@ from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.net.checkpoints import Checkpoints
-from pstranspile.cluster.net.parts import Part, part_of, read_part
-from pstranspile.cluster.ray.cuts import Kept, Own, kept, sent, together
+from pstranspile.cluster.net.parts import MachineState, part_of, read_part
+from pstranspile.cluster.ray.cuts import Kept, Own, assemble_part, kept_elements, part_to_send
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 
@@ -39,12 +39,12 @@ def test_a_machine_is_sent_what_it_lacks_alone(change: tuple[int, int], tmp_path
     left = {one.name: dict(part_of(one).values) for one in (*done.cluster.servers, *done.cluster.trainers)}
     files = Checkpoints(after, Source(tmp_path / "kept"), None, None, tmp_path).begin(None)
     layouts = layout_of(before), layout_of(after)
-    has = kept(*layouts)
+    has = kept_elements(*layouts)
     moved = 0
     for role, file in files.items():
         whole = read_part(file, role)
-        part, keeps = sent(whole, has.get(role, {}))
-        made = together(part, keeps, left.get(role, {}))
+        part, keeps = part_to_send(whole, has.get(role, {}))
+        made = assemble_part(part, keeps, left.get(role, {}))
         assert made.values.keys() == whole.values.keys()
         for name, value in whole.values.items():
             np.testing.assert_array_equal(made.values[name], value, err_msg=f"{name} of {role}")
@@ -54,12 +54,12 @@ def test_a_machine_is_sent_what_it_lacks_alone(change: tuple[int, int], tmp_path
 
 
 def test_what_a_machine_has_not_left_is_missed():
-    part, has = Part({"w": np.zeros(2, "f4")}, 1), {"w": Kept((4,), (Own(1, 3, "old", 0),))}
+    part, has = MachineState({"w": np.zeros(2, "f4")}, 1), {"w": Kept((4,), (Own(1, 3, "old", 0),))}
     assert list(has["w"].lacking) == [(0, 1), (3, 4)]
-    assert together(part, has, {"old": np.array([5, 6], "f4")}).values["w"].tolist() == [0, 5, 6, 0]
+    assert assemble_part(part, has, {"old": np.array([5, 6], "f4")}).values["w"].tolist() == [0, 5, 6, 0]
     for left in ({}, {"old": None}, {"old": np.array([5, 6], "i4")}):
         with pytest.raises(LookupError, match="old"):
-            together(part, has, left)
+            assemble_part(part, has, left)
 
 
 def own_parts(layout, role):

@@ -18,7 +18,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
-from pstranspile.cluster.ray.session import programs_of, resized
+from pstranspile.cluster.ray.session import programs_of, resized_job
 from pstranspile.ir.starting import ToldToEnd
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module
@@ -112,8 +112,8 @@ def test_what_ray_prints_is_no_output_of_the_command(
         session = Mock(steps=2, cuts=Mock(first=0))
         prepare(session)
         (listener,) = (call.args[0] for call in session.listen.call_args_list)
-        listener.started(["trainer_0"])
-        listener.reported("trainer_0", {"step": 1, "values": {"loss": ("", [0.5])}})
+        listener.machines_started(["trainer_0"])
+        listener.machine_reported("trainer_0", {"step": 1, "values": {"loss": ("", [0.5])}})
 
     monkeypatch.setattr("pstranspile.cluster.ray.launch", printing)
     assert main([*REGRESSION, "--feed", str(tmp_path / "ok.npz")]) == 0
@@ -235,14 +235,14 @@ def test_servers_go_with_trainers():
 
 def test_a_job_for_other_numbers_of_machines():
     job = compiled(min_block_size=4)
-    other = ps.compile(job.source, resized(job, 3, 4))
+    other = ps.compile(job.source, resized_job(job, 3, 4))
     assert (other.plan.trainers, other.plan.pservers) == (3, ("a:1", "b:2", "127.0.0.1:6174", "127.0.0.1:6175"))
     assert other.job is not None
     assert other.job.min_block_size == 4
-    assert resized(job, 2, 1).pservers == ("a:1",)
+    assert resized_job(job, 2, 1).pservers == ("a:1",)
     rings = ps.compile(module(), ps.Job(trainers=["a:1", "b:2"], mode="nccl2"))
     with pytest.raises(ps.DiagnosticError, match=r"a job of mode nccl2 can't have other numbers of machines"):
-        resized(rings, 3, 0)
+        resized_job(rings, 3, 0)
 
 
 def test_the_programs_are_those_of_compile(tmp_path: Path):
@@ -375,7 +375,7 @@ def test_a_signal_ends_a_job_while_ray_starts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ray, "init", starting)
     before = signal.signal(signal.SIGTERM, end)
     try:
-        with pytest.raises(ToldToEnd) as stop, launching._connected(None, 1):
+        with pytest.raises(ToldToEnd) as stop, launching._ray_connection(None, 1):
             raise AssertionError
         stop.value.arrive()
         assert stop.value.code == 143
@@ -404,7 +404,7 @@ def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ray, "shutdown", ended)
     before = signal.signal(signal.SIGTERM, end)
     try:
-        with pytest.raises(ToldToEnd) as stop, launching._connected(None, 1):
+        with pytest.raises(ToldToEnd) as stop, launching._ray_connection(None, 1):
             os.kill(os.getpid(), signal.SIGTERM)  # raises KeyboardInterrupt
         stop.value.arrive()
         assert stop.value.code == 143
@@ -467,9 +467,9 @@ def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hosts.ray, "wait", wait)
     monkeypatch.setattr(hosts.ray, "get", get)
     with pytest.raises(hosts.Lost, match="pserver_0 has not answered for 20 seconds"):
-        hosts.answered("pserver_0", Mock(), "part", 20.0)
+        hosts.wait_for_result("pserver_0", Mock(), "part", 20.0)
     ready += [[], ["sign of life"], [], ["sign of life"], ["part"]]
-    assert hosts.answered("pserver_0", Mock(), "part", 20.0) == "the value of part"
+    assert hosts.wait_for_result("pserver_0", Mock(), "part", 20.0) == "the value of part"
     run = session.Session.__new__(session.Session)
     run.settings = session.Settings(None, (), None, 0, 20.0, "")
     asked = session.monotonic()

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, Part, balanced
+from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, PlacedRows, balance_items
 from pstranspile.compiler.cost.counts import Range, RowCounts
 
 
-def loads_of(items: Sequence[Item], parts: Sequence[Sequence[Part]], servers: int) -> list[float]:
+def loads_of(items: Sequence[Item], parts: Sequence[Sequence[PlacedRows]], servers: int) -> list[float]:
     """What each server moves; every row lies on one server."""
     loads = [0.0] * servers
     for item, cut in zip(items, parts, strict=True):
@@ -38,7 +38,7 @@ def zipf(rows: int, exponent: float) -> RowCounts:
 
 
 def of_mean(items: Sequence[Item], servers: int) -> float:
-    loads = loads_of(items, balanced(items, servers), servers)
+    loads = loads_of(items, balance_items(items, servers), servers)
     return max(loads) / (sum(loads) / servers)
 
 
@@ -57,10 +57,10 @@ def test_a_row_that_is_heavier_than_the_mean_lies_alone():
     hot = Item("hot", Moved(1000, 0.0, 100.0, RowCounts([Range(0, 1, 90), Range(1, 1000, 10)])), 4.0, True)
     others = [Item(str(number), Moved(10, 1.0), 4.0, True) for number in range(3)]
     items = [hot, *others]
-    parts = balanced(items, 4)
+    parts = balance_items(items, 4)
     loads = loads_of(items, parts, 4)
     assert max(loads) == pytest.approx(90)
-    assert parts[0][0] == Part(0, 1, parts[0][0].server)
+    assert parts[0][0] == PlacedRows(0, 1, parts[0][0].server)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -73,7 +73,7 @@ def test_what_cannot_be_cut_is_placed_nearly_as_well_as_can_be(seed: int):
         max(sum(w for w, at in zip(weights, places, strict=True) if at == server) for server in range(servers))
         for places in itertools.product(range(servers), repeat=count)
     )
-    assert max(loads_of(items, balanced(items, servers), servers)) <= 1.02 * best
+    assert max(loads_of(items, balance_items(items, servers), servers)) <= 1.02 * best
 
 
 def _least_part(item: Item, servers: int) -> int:
@@ -95,7 +95,7 @@ def test_any_items_are_covered_and_no_server_is_needlessly_busy(
         Item(str(number), Moved(rows, float(weight)), 4.0, cut and rows >= 2 * least, least)
         for number, (rows, weight, cut, least) in enumerate(given_items)
     ]
-    loads = loads_of(items, balanced(items, servers), servers)
+    loads = loads_of(items, balance_items(items, servers), servers)
     largest = max((item.moved.total for item in items if not item.divisible), default=0.0)
     slack = sum(
         item.moved.each * _least_part(item, servers) for item in items
@@ -106,24 +106,24 @@ def test_any_items_are_covered_and_no_server_is_needlessly_busy(
 @pytest.mark.parametrize("room", [90, 100, 200])
 def test_no_server_has_more_than_it_has_memory_for(room: int):
     items = [Item(str(number), Moved(10, float(number)), 3.0, True) for number in range(9)]
-    parts = balanced(items, 3, room)
+    parts = balance_items(items, 3, room)
     held = [sum(3 * (p.stop - p.start) for cut in parts for p in cut if p.server == server) for server in range(3)]
     assert max(held) <= room
 
 
 def test_parts_that_can_not_be_many_are_alike():
     """22 rows in parts of 8 or more are two parts, whatever the number of servers."""
-    (parts,) = balanced([Item("0", Moved(22, 1.0), 4.0, True, 8)], 4)
+    (parts,) = balance_items([Item("0", Moved(22, 1.0), 4.0, True, 8)], 4)
     assert [part.stop - part.start for part in parts] == [11, 11]
 
 
 def test_what_finds_no_room_is_named():
     items = [Item("small", Moved(10, 9.0), 1.0, True), Item("large", Moved(10, 1.0), 100.0, True)]
     with pytest.raises(NoRoom, match="large") as problem:
-        balanced(items, 3, 300)
+        balance_items(items, 3, 300)
     assert problem.value.memory <= 1000
 
 
 def test_the_same_items_are_placed_the_same():
     items = [Item(str(number), Moved(7, 1.0), 1.0, number % 2 == 0) for number in range(40)]
-    assert balanced(items, 7) == balanced(items, 7)
+    assert balance_items(items, 7) == balance_items(items, 7)

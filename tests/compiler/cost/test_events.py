@@ -19,8 +19,8 @@ from pstranspile.compiler.cost.events import (
     SUMS,
     TICKS,
     Cycle,
-    Frame,
     Group,
+    MessageLoad,
     Stage,
     simulate,
     waits_of,
@@ -45,7 +45,7 @@ def period(*arguments: Any, **more: Any) -> float:
 
 def step_of(update: float = 4.0, size: float = 0.0, servers: int = 1) -> list[Stage]:
     """Ops of 10 s, then a frame that takes 2 s to write and 3 s to take, an update, and an answer of 1 s and 5 s."""
-    sent, answer = Frame(2.0, 3.0, size), Frame(1.0, 5.0, size)
+    sent, answer = MessageLoad(2.0, 3.0, size), MessageLoad(1.0, 5.0, size)
     return [Stage([("mul", 10.0)], GRADIENTS, [sent] * servers, [update] * servers, [answer] * servers)]
 
 
@@ -82,14 +82,14 @@ def test_in_the_background_the_exchange_takes_no_time_while_it_is_shorter_than_t
 
 
 def test_sums_go_to_all_others_twice():
-    parts = [Frame(1.0, 2.0, 0.0)]
+    parts = [MessageLoad(1.0, 2.0, 0.0)]
     stages = [Stage([("mul", 10.0)], SUMS, parts), Stage((), SUMS, parts)]
     three = [Group("trainer_0 to 2", 3)]
     assert period(stages, three, []) == 10 + 2 * (2 * 1.0 + 2 * 2.0)
 
 
 def test_machines_of_a_host_share_its_processors():
-    stages = [Stage([("mul", 10.0)], SUMS, [Frame(0.0, 0.0, 0.0)])]
+    stages = [Stage([("mul", 10.0)], SUMS, [MessageLoad(0.0, 0.0, 0.0)])]
     four = [Group("trainer_0 to 3", 4)]
     assert period(stages, four, [], processors=4) == 10
     assert period(stages, four, [], processors=2) == 20
@@ -99,17 +99,17 @@ def test_machines_of_a_host_share_its_processors():
 
 
 times = st.floats(0.0, 5.0)
-frames = st.builds(Frame, times, times, st.floats(0.0, 300.0))
+frames = st.builds(MessageLoad, times, times, st.floats(0.0, 300.0))
 sizes = st.integers(1, 4)
 
 
 @given(frames, frames, frames, frames, times, times, sizes, sizes, st.floats(0.0, 2.0))
 @settings(max_examples=60, deadline=None)
 def test_equal_servers_as_a_group_are_what_they_are_one_by_one(
-    ids: Frame,
-    rows: Frame,
-    sent: Frame,
-    answer: Frame,
+    ids: MessageLoad,
+    rows: MessageLoad,
+    sent: MessageLoad,
+    answer: MessageLoad,
     looked_up: float,
     update: float,
     many: int,
@@ -129,7 +129,7 @@ def test_equal_servers_as_a_group_are_what_they_are_one_by_one(
 @given(frames, times, st.integers(1, 6), st.integers(0, 3), st.floats(1.0, 4.0))
 @settings(max_examples=60, deadline=None)
 def test_equal_trainers_without_servers_as_a_group_are_what_they_are_one_by_one(
-    part: Frame, ops: float, many: int, slow: int, factor: float
+    part: MessageLoad, ops: float, many: int, slow: int, factor: float
 ):
     stages = [
         [Stage([("a", ops)], SUMS, [part] * groups), Stage((), SUMS, [part] * groups)]
@@ -303,7 +303,7 @@ def test_of_equal_servers_one_is_counted():
     found = ps.cost(job, profile=REAL, link="1Gb,200us")
     assert found.seconds is not None
     assert len([each for each in found.machines if each.machine.startswith("pserver")]) == 40
-    assert sum(name.startswith("pserver") for name in job._made) == 1
+    assert sum(name.startswith("pserver") for name in job._role_cache) == 1
     assert found.seconds.step >= found.seconds.machines[-1].processor
 
 

@@ -24,7 +24,7 @@ from pstranspile.compiler.cost.profile import (
     read_profile,
     read_profiles,
 )
-from pstranspile.compiler.cost.seconds import job_seconds, shown, terms_of
+from pstranspile.compiler.cost.seconds import format_seconds, job_seconds, terms_of
 from pstranspile.ir.model import FrozenMap
 from pstranspile.tools.cli import main
 
@@ -290,7 +290,7 @@ def test_texts_that_are_no_profiles(text: str):
 
 
 def test_seconds_have_three_digits():
-    assert [shown(each) for each in (0.0, 1.2345e-5, 0.0123456, 0.5, 12.34, 1234.5)] == [
+    assert [format_seconds(each) for each in (0.0, 1.2345e-5, 0.0123456, 0.5, 12.34, 1234.5)] == [
         *("0 us", "12.3 us", "12.3 ms", "500 ms", "12.3 s", "1,234 s"),
     ]
 

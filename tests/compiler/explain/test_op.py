@@ -5,22 +5,22 @@ from collections.abc import Iterable
 import pytest
 
 from pstranspile.compiler.explain import ExplainedJob, OpAnswer, Unknown, answer_json, answer_text, explain_op
-from pstranspile.compiler.explain.answers import Place
+from pstranspile.compiler.explain.answers import OpPosition
 from pstranspile.compiler.explain.job import sent_by
 from pstranspile.ir.model import Op
 from tests.compiler.explain.jobs import ALL, explained
 
 
-def places(job: ExplainedJob, kind: str, machines: Iterable[str] | None = None) -> list[Place]:
+def places(job: ExplainedJob, kind: str, machines: Iterable[str] | None = None) -> list[OpPosition]:
     """All ops of a type."""
     return [place for m in machines or job.machines for place in job.places(m) if job.op(place).type == kind]
 
 
-def ask(job: ExplainedJob, place: Place) -> OpAnswer:
+def ask(job: ExplainedJob, place: OpPosition) -> OpAnswer:
     return explain_op(job, place.machine, f"@{place.program}^{place.block}#{place.number}")
 
 
-def linked(job: ExplainedJob, place: Place) -> list[tuple[str, Op]]:
+def linked(job: ExplainedJob, place: OpPosition) -> list[tuple[str, Op]]:
     """Machine and op of every pair."""
     return [(link.place.machine, job.op(link.place)) for link in ask(job, place).links]
 
@@ -177,7 +177,7 @@ def test_ops_of_the_source_say_so():
 @pytest.mark.parametrize("text", ["0", "#0", "^0#0", "main#0", "@main^0#0", "main^0#0"])
 def test_spellings_of_an_op(text: str):
     job = explained("linear_regression")
-    assert explain_op(job, "trainer_0", text).place == Place("trainer_0", "main", 0, 0)
+    assert explain_op(job, "trainer_0", text).place == OpPosition("trainer_0", "main", 0, 0)
 
 
 @pytest.mark.parametrize(

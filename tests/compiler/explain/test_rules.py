@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile.compiler.compile import Compiled, compile
-from pstranspile.compiler.emit.rules import RULES, WHOLE, made, made_of_program
+from pstranspile.compiler.emit.rules import RULES, WHOLE, derived_origin, made_of_program
 from pstranspile.ir.model import Location, Op, Origin
 from tests.compiler.emit.test_fluid import REFUSED
 from tests.compiler.explain.jobs import ALL, compiled
@@ -87,9 +87,9 @@ def test_rules_are_well_formed():
 
 def test_made():
     origin = Origin("main", 0, 17, Location("net.ir", 30, 5))
-    assert made(origin, "serve") == origin._replace(rule="serve")
-    assert str(made(origin, "serve")) == "@main^0#17"
-    assert made(None, "serve") == Origin("main", 0, WHOLE, None, "serve")
+    assert derived_origin(origin, "serve") == origin._replace(rule="serve")
+    assert str(derived_origin(origin, "serve")) == "@main^0#17"
+    assert derived_origin(None, "serve") == Origin("main", 0, WHOLE, None, "serve")
 
 
 def test_made_of_a_program_stands_at_its_block():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile.cluster.ray.session import resized
+from pstranspile.cluster.ray.session import resized_job
 from pstranspile.compiler.plan.plan import plan_json, plan_text
 from pstranspile.ir.json_text import json_text
 from tests.compiler.explain.jobs import ALL, compiled
@@ -108,8 +108,8 @@ def test_the_same_program_read_twice_is_the_same():
 
 def test_a_plan_that_was_edited_says_nothing_of_other_numbers_of_machines():
     plan = ps.parse_plan(str(ps.prepare(MODULE, JOB).plan).replace('@ "b:2"', '@ "a:1"'))
-    assert resized(ps.compile(MODULE, JOB), 3, 2).trainers == 3
+    assert resized_job(ps.compile(MODULE, JOB), 3, 2).trainers == 3
     edited = ps.compile(MODULE, JOB, plan=plan)
-    assert resized(edited, 2, 2) == JOB
+    assert resized_job(edited, 2, 2) == JOB
     with pytest.raises(ps.DiagnosticError, match="the job has a plan of its own"):
-        resized(edited, 3, 2)
+        resized_job(edited, 3, 2)

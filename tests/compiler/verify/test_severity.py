@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.ir.diagnostics import Diagnostic, Severity, error, folded, warning
+from pstranspile.ir.diagnostics import Diagnostic, Severity, error, fold_similar, warning
 from pstranspile.tools.cli import main
 
 NET = """ir 1
@@ -68,11 +68,11 @@ def test_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 def test_many_that_are_alike_are_one():
     found = [warning("type-mismatch", f"this is {number}") for number in range(5)]
     found += [error("type-mismatch", f"that is {number}") for number in range(5)]
-    (first, *rest) = folded(found)
+    (first, *rest) = fold_similar(found)
     assert first.notes[-1].message.startswith("and 4 more findings warning[type-mismatch]")
     assert rest == found[5:]
-    assert folded(found[:3]) == found[:3]
-    (one,) = folded([error("type-mismatch", "the same")] * 4)
+    assert fold_similar(found[:3]) == found[:3]
+    (one,) = fold_similar([error("type-mismatch", "the same")] * 4)
     assert one.severity is Severity.ERROR
 
 
@@ -87,7 +87,7 @@ def test_many_that_are_alike_are_one():
 )
 def test_how_all_that_are_alike_are_seen(code: str, hint: str):
     """Only findings of programs are those of `verify`."""
-    (one,) = folded([error(code, "the same")] * 4)
+    (one,) = fold_similar([error(code, "the same")] * 4)
     assert one.notes[-1].message == f"and 3 more findings error[{code}]{hint}"
 
 

@@ -29,12 +29,12 @@ from pstranspile.fluid.incubate.fleet.parameter_server import (
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
-from pstranspile.fluid.running.meeting import Meeting, _packed, _unpacked
+from pstranspile.fluid.running.meeting import Meeting, _pack_arrays, _unpack_arrays
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.check import check
 from pstranspile.proof.report import ADDS_UP
-from pstranspile.runtime.values.encoding import decode_selected_rows, opened
+from pstranspile.runtime.values.encoding import decode_selected_rows, open_reader
 from tests.fluid.running import SCRIPTS, fresh, printed
 from tests.fluid.test_checked_fleet import ran
 from tests.fluid.test_clusters import launched
@@ -300,12 +300,12 @@ def test_servers_have_a_row_for_every_id_and_keep_them_in_files(tmp_path: Path) 
     for name in ("rows", "rows_moment_0"):
         kept: list[Any] = []
         for folder in (first, second):
-            with opened(Path(folder, name)) as reader:
+            with open_reader(Path(folder, name)) as reader:
                 kept.append(decode_selected_rows(reader))
         assert [each.rows.tolist() for each in kept] == [IDS, IDS]
         assert (kept[0].value != kept[1].value).all()
         for folder in (first, second):
-            with opened(Path(f"{folder}_shrunk", name)) as reader:
+            with open_reader(Path(f"{folder}_shrunk", name)) as reader:
                 assert decode_selected_rows(reader).rows.tolist() == IDS[2:4]
 
 
@@ -551,14 +551,14 @@ def _headed(header: str, numbers: bytes = b"") -> bytes:
         _headed("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", bytes(8)),
         _headed("[" * 9000 + "\n"),
         _headed("\x1b[2J\n"),
-        _packed([np.ones(2)] * 3),
-        _packed([np.ones(2)]),
+        _pack_arrays([np.ones(2)] * 3),
+        _pack_arrays([np.ones(2)]),
     ],
 )
 def test_what_a_trainer_gives_takes_no_more_memory_than_it_has_bytes(held: bytes) -> None:
     tracemalloc.start()
     with pytest.raises(ConnectionError, match="a trainer gives"):
-        _unpacked(held, 2)
+        _unpack_arrays(held, 2)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < len(held) + (4 << 20)
@@ -568,7 +568,7 @@ def test_what_a_trainer_gives_takes_no_more_memory_than_it_has_bytes(held: bytes
     "array", [np.asarray(3), np.asfortranarray(np.eye(2, 3)), np.array(["a", "bcd"]), np.zeros((0, 4)), np.array([1j])]
 )
 def test_arrays_of_a_meeting_come_as_they_were_given(array: Any) -> None:
-    (found,) = _unpacked(_packed([array]), 1)
+    (found,) = _unpack_arrays(_pack_arrays([array]), 1)
     assert (found.dtype, found.shape, found.flags.writeable) == (array.dtype, array.shape, True)
     np.testing.assert_array_equal(found, array)
 

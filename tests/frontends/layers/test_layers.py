@@ -28,7 +28,7 @@ def test_scopes_entered_again_are_numbered():
     scopes = Scopes()
     paths: list[str] = []
     for _ in range(2):
-        with scopes.inside("outer"), scopes.inside("inner"):
+        with scopes.enter_scope("outer"), scopes.enter_scope("inner"):
             paths.append(scopes.path)
     assert paths == ["/outer/inner/", "/outer_1/inner/"]
     assert scopes.path == "/"
@@ -37,7 +37,7 @@ def test_scopes_entered_again_are_numbered():
 def test_scopes_go_on_after_those_in_use():
     scopes = Scopes()
     scopes.skip("/optimizer_2/scale/")
-    with scopes.inside("optimizer"):
+    with scopes.enter_scope("optimizer"):
         assert scopes.path == "/optimizer_3/"
 
 

@@ -47,11 +47,11 @@ def test_a_change_is_seen_and_put_back(kind):
     make, change = THINGS[kind]
     thing = make()
     before = Held(torch, [("thing", thing)])
-    assert not before.changed()
+    assert not before.changed_paths()
     change(thing)
-    assert before.changed()
+    assert before.changed_paths()
     before.put_back()
-    assert not before.changed()
+    assert not before.changed_paths()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_change_is_seen_and_put_back(kind):
 )
 def test_what_is_not_changed_is_left(thing, recwarn):
     before = Held(torch, [("thing", thing())])
-    assert not before.changed()
+    assert not before.changed_paths()
     before.put_back()
     assert not [one for one in recwarn if "before the trace" in str(one.message)]
 

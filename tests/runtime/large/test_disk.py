@@ -80,8 +80,10 @@ def test_rows_in_use_come_to_the_front(tmp_path: Path):
     update(held, *range(200))
     hot = list(range(7, 200, 20))
     update(held, *hot)
-    assert sorted(held.index.held[: len(hot)].tolist()) == hot
-    assert held.find(np.arange(200)).tolist() == [held.index.held.tolist().index(number) for number in range(200)]
+    assert sorted(held.index.ids_by_place[: len(hot)].tolist()) == hot
+    assert held.find(np.arange(200)).tolist() == [
+        held.index.ids_by_place.tolist().index(number) for number in range(200)
+    ]
 
 
 @pytest.mark.usefixtures("busy")

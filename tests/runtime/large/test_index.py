@@ -36,7 +36,7 @@ def test_ids_are_found_where_they_were_put(batches: list[list[int]], every: int)
         assert index.find(asked).tolist() == [known.get(identity, -1) for identity in asked.tolist()]
     kept = [identity for identity, place in known.items() if place % every == 0]
     index.keep(np.arange(0, len(known), every))
-    assert index.held.tolist() == kept
+    assert index.ids_by_place.tolist() == kept
     assert index.find(np.array([*known], np.int64)).tolist() == [
         place // every if place % every == 0 else -1 for place in known.values()
     ]

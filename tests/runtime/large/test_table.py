@@ -26,14 +26,16 @@ from pstranspile.runtime.kernels.random import (
 from pstranspile.runtime.large.forms import (
     TablePart,
     arrays_of,
-    joined,
+    concat_tables,
     part_of_rows,
     rows_from,
     streams_of,
+    table_from_parts,
     table_with,
     written,
 )
 from pstranspile.runtime.large.table import Drawn, LargeTable, TableState
+from pstranspile.runtime.values import SelectedRows
 from pstranspile.runtime.values.encoding import encode
 
 KEY = stream_key(7, "table")
@@ -169,9 +171,9 @@ def test_rows_that_are_not_seen_leave():
     assert len(held) == 3
     update(held, 4)
     assert held.rows().ids.tolist() == [2, 3, 4]
-    assert held.left().tolist() == [1]
+    assert held.dropped_ids().tolist() == [1]
     assert update(held, 1) == [1]
-    assert held.left().tolist() == []
+    assert held.dropped_ids().tolist() == []
 
 
 def test_rows_of_a_low_score_leave():
@@ -229,7 +231,7 @@ def test_what_is_kept_makes_the_table_again_whatever_the_parts():
     like.add_state(0.5)
     parts = [table_with(part_of_rows(rows, start, start + 500), like) for start in (0, 500)]
     assert all(len(part) for part in parts)
-    require_same(table_with(joined(parts[::-1], [500, 0]), held), held)
+    require_same(table_with(concat_tables(parts[::-1], [500, 0]), held), held)
     again = held.copy()
     update(again, 3, 48)
     update(held, 3, 48)
@@ -239,7 +241,7 @@ def test_what_is_kept_makes_the_table_again_whatever_the_parts():
 def test_tables_are_written_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("pstranspile.runtime.large.forms.AT_ONCE", 7)
     held = busy()
-    whole = arrays_of(joined([held, held.rows()], [0, 1000]))
+    whole = arrays_of(concat_tables([held, held.rows()], [0, 1000]))
     streams = streams_of([TablePart(1000, held.rows()), TablePart(0, held)])
     assert streams.keys() == whole.keys()
     for name, value in whole.items():
@@ -267,14 +269,14 @@ def test_changed_rows_and_those_that_left_are_known_until_they_are_saved():
     held.mark_saved()
     update(held, 2, 9)
     held.shrink(unseen=0, below=0)
-    assert held.index.ids[held.changed()].tolist() == [2, 9]
+    assert held.index.ids[held.changed_places()].tolist() == [2, 9]
     held.shrink(unseen=1)
     update(held, 4)
     held.shrink(unseen=1)
-    assert held.left().tolist() == [1, 3]
+    assert held.dropped_ids().tolist() == [1, 3]
     held.mark_saved()
-    assert not len(held.changed())
-    assert not len(held.left())
+    assert not len(held.changed_places())
+    assert not len(held.dropped_ids())
 
 
 def test_rows_leave_that_had_no_gradient_for_some_calls():
@@ -284,9 +286,9 @@ def test_rows_leave_that_had_no_gradient_for_some_calls():
     update(held, 2)
     assert held.shrink_after(3) == 2
     update(held, 5)
-    assert held.index.held.tolist() == [2, 5]
+    assert held.index.ids_by_place.tolist() == [2, 5]
     assert held.shrink_after(2) == 1
-    assert held.index.held.tolist() == [5]
+    assert held.index.ids_by_place.tolist() == [5]
     assert held.shrink_after(1) == 1
     assert not len(held)
 
@@ -301,6 +303,18 @@ def test_all_rows_can_be_given():
     assert held.whole(1)[:5, 0].tolist() == [0.5, 0.5, 0.5, 0.5, 1.5]
     with pytest.raises(ValueError, match=r"it has dims \[9, 3\], the table \[10, 3\]"):
         held.fill(given[1:])
+
+
+def test_a_part_of_a_table_is_made_of_the_values_of_its_rows():
+    held = table(height=10)
+    ids = np.array([3, 12, 17], np.int64)
+    values = [np.full((3, 3), number, np.float32) + ids[:, None] for number in (0, 1)]
+    parts = [SelectedRows(ids, value, 20) for value in values]
+    rows = table_from_parts(held, parts, 10).rows()
+    assert rows.ids.tolist() == [2, 7]
+    assert rows.numbers[:, :, 0].tolist() == [[12.0, 13.0], [17.0, 18.0]]
+    with pytest.raises(ValueError, match="hold other rows"):
+        table_from_parts(held, [parts[0], SelectedRows(ids + 1, values[1], 20)], 10)
 
 
 def test_rules_have_defaults_that_change_nothing():

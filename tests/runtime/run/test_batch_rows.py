@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pstranspile as ps
 from pstranspile.cluster.machines.feeding import share_of
 from pstranspile.runtime.kernels.random import Rows, RowStream
-from pstranspile.runtime.run.batch import Batch, Part, chosen, joined, part_of, rows_of
+from pstranspile.runtime.run.batch import Batch, Part, concat_shares, part_of, rows_of, select_rows
 from tests.runtime.run.test_interpreter import program
 
 X = "temp %x : f32[-1, 6] feed"
@@ -41,7 +41,7 @@ def reordered(feed: Any, names: list[str], order: Any) -> Batch:
     values, parts = dict(feed), dict(feed.parts) if isinstance(feed, Batch) else {}
     for name in names:
         part = part_of(feed, name)
-        values[name], made = chosen(feed[name], order(rows_of(feed[name])), part)
+        values[name], made = select_rows(feed[name], order(rows_of(feed[name])), part)
         parts[name] = made if part else None
     return Batch(values, parts)
 
@@ -83,7 +83,7 @@ def test_shares_are_the_batch(sizes: list[list[int]], trainers: int, random: Any
     main = program("temp %x : f32[-1, 1] lod=2 feed", "temp %y : f32[-1, 1]", "scale(X=%x) -> Out=%y")["main"]
     feed = {"x": batch(sizes)}
     shares = [share_of(feed, main, trainer, trainers) for trainer in range(trainers)]
-    together = joined(shares, ["x"])
+    together = concat_shares(shares, ["x"])
     np.testing.assert_array_equal(together["x"].data, feed["x"].data)
     assert together["x"].lod == feed["x"].lod
     whole, part = part_of(feed, "x"), part_of(together, "x")
@@ -100,8 +100,11 @@ def test_shares_are_the_batch(sizes: list[list[int]], trainers: int, random: Any
 
 
 def test_nobody_knows_the_rows_of_a_part_that_is_not_told():
-    shares = [Batch({"x": np.zeros((2, 1))}, {"x": None}), Batch({"x": np.zeros((1, 1))}, {"x": Part(np.arange(1), 3)})]
-    assert joined(shares, ["x"]).parts["x"] is None
+    shares = [
+        Batch({"x": np.zeros((2, 1))}, {"x": None}),
+        Batch({"x": np.zeros((1, 1))}, {"x": Part(np.arange(1), 3)}),
+    ]
+    assert concat_shares(shares, ["x"]).parts["x"] is None
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 2**127))

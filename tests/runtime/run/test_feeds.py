@@ -24,7 +24,7 @@ SIDE_BY_SIDE = "    temp %a : f32[-1, 4] feed\n    temp %b : f32[-1, 4] feed\n"
 def rows_of(declarations: str, ops: str, **shapes: tuple[int, ...]) -> tuple[str, str] | None:
     """The inputs that are found to differ."""
     module = ps.loads(f"{HEAD}{declarations}{ops}  }}\n}}\n")
-    found = FedRows(module.main).apart({name: np.ones(shape, "float32") for name, shape in shapes.items()})
+    found = FedRows(module.main).row_mismatch({name: np.ones(shape, "float32") for name, shape in shapes.items()})
     return None if found is None else found.inputs
 
 

@@ -15,7 +15,7 @@ from pstranspile.ir.attributes import Long, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from pstranspile.runtime.values.encoding import (
-    Reader,
+    FieldReader,
     as_float16,
     decode_part,
     decode_selected_rows,
@@ -33,8 +33,8 @@ EXPECTED = json.loads((RECORDED / "expected.json").read_text())
 DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64"]
 
 
-def reader(data: bytes) -> Reader:
-    return Reader(BytesIO(data), "w.bin")
+def reader(data: bytes) -> FieldReader:
+    return FieldReader(BytesIO(data), "w.bin")
 
 
 def read_all(data: bytes, *sparse: bool) -> list:

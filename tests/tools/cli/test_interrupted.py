@@ -134,7 +134,7 @@ def test_a_run_that_an_error_stops_names_how_to_go_on(
     x = np.ones((5, 2, 6), "float32")
     np.savez("nan.npz", x=x, y=np.ones((5, 2, 1), "float32"))
     command = [verb[0], "net.ir", *verb[1:], "--feed", "nan.npz", "--checkpoint", "kept", "--checkpoint-every", "1"]
-    real = runs.Target.saved
+    real = runs.Target.record_checkpoint
 
     def failing(target: runs.Target, manifest: Any, keep: int = 2) -> None:
         real(target, manifest, keep)
@@ -142,7 +142,7 @@ def test_a_run_that_an_error_stops_names_how_to_go_on(
             raise ps.DiagnosticError([error("checkpoint-target", "can't be written: no space")])
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs.Target, "saved", failing)
+        patch.setattr(runs.Target, "record_checkpoint", failing)
         assert main(command) == 1
     told = capsys.readouterr().err.splitlines()
     assert "no space" in told[-2]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.net.findings import of_hosts, read_findings, reported, told_once
+from pstranspile.cluster.net.findings import findings_to_json, of_hosts, read_findings, told_once
 from pstranspile.ir.diagnostics import Diagnostic, Note, error
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli import main
@@ -82,7 +82,7 @@ def found(role: str, step: int, line: int = 8) -> Diagnostic:
 
 
 def test_what_several_machines_report_is_told_once():
-    of = {role: read_findings(reported([found(role, 3)])) for role in ("trainer_0", "trainer_1")}
+    of = {role: read_findings(findings_to_json([found(role, 3)])) for role in ("trainer_0", "trainer_1")}
     assert of["trainer_0"] == [found("trainer_0", 3)]
     (told,) = told_once(of)
     assert told.location == Location("out/trainer_0.ir", 8, 5)

@@ -63,7 +63,7 @@ def test_a_board_knows_steps_messages_and_who_waits_for_whom():
     assert second.step == "step 2"
     assert (server.step, server.messages) == ("update 3", 40.0)
     assert server.waits == "trainer_1 80%: send barriers of step 3"
-    assert board.awaited() == "trainer_1 by 1"
+    assert board.awaited_machines() == "trainer_1 by 1"
     clock.now = 60.0  # nothing is told for a long time
     assert board.rows(10)[0][2].messages == 0
 

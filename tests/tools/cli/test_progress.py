@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.net.status import shown
+from pstranspile.cluster.net.status import displayed_value
 from pstranspile.proof import make_feeds
 from pstranspile.runtime.run.watchers import plot_bytes
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from pstranspile.tools.cli import main, progress
-from pstranspile.tools.cli.progress import Status, cut
+from pstranspile.tools.cli.progress import Status, truncate_line
 from tests.terminal import Screen, on_terminal
 
 ROOT = Path(__file__).parents[3]
@@ -111,7 +111,7 @@ def test_only_a_terminal_is_told(capsys: pytest.CaptureFixture[str], monkeypatch
     ],
 )
 def test_cutting(line: str, columns: int, told: str):
-    assert cut(line, columns) == told
+    assert truncate_line(line, columns) == told
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_cutting(line: str, columns: int, told: str):
 )
 @pytest.mark.filterwarnings("error")
 def test_what_is_shown_of_a_value(value: object, told: str):
-    assert str(shown(value)) == told
+    assert str(displayed_value(value)) == told
 
 
 def test_a_fetched_tensor_is_shown(feed: str, capsys: pytest.CaptureFixture[str]):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pstranspile.tools.lsp.session import Documents, Edit, edited
+from pstranspile.tools.lsp.session import Documents, Edit, apply_edit
 
 
 def utf16(text: str) -> int:
@@ -28,12 +28,12 @@ PLACES = [
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_a_place_is_where_the_protocol_has_it(place: tuple[str, tuple[int, int], str]):
     text, at, expected = place
-    assert edited(text, Edit("|", at, at), utf16) == expected
+    assert apply_edit(text, Edit("|", at, at), utf16) == expected
 
 
 def test_units_are_those_of_the_editor():
-    assert edited("\u00e9x", Edit("|", (0, 2), (0, 2)), lambda text: len(text.encode())) == "\u00e9|x"
-    assert edited("\u00e9x", Edit("|", (0, 2), (0, 2)), len) == "\u00e9x|"
+    assert apply_edit("\u00e9x", Edit("|", (0, 2), (0, 2)), lambda text: len(text.encode())) == "\u00e9|x"
+    assert apply_edit("\u00e9x", Edit("|", (0, 2), (0, 2)), len) == "\u00e9x|"
 
 
 def test_edits_follow_one_another():
@@ -63,7 +63,7 @@ def test_edits_by_lines_are_those_by_characters(seed: int):
             continue  # no place of the protocol is between the two
         edit = Edit(new, *(_place(text, at) for at in (start, end)))
         expected = text[:start] + new + text[end:]
-        assert edited(text, edit, utf16) == expected
+        assert apply_edit(text, edit, utf16) == expected
         text = expected
 
 

@@ -11,7 +11,7 @@ from pstranspile.tools.lsp.completion import complete
 from pstranspile.tools.lsp.hover import hover
 from pstranspile.tools.lsp.names import Named, definitions, named_at, references, rename
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.values import Refused, Span, Spot
+from pstranspile.tools.lsp.values import LineSpan, RequestRefused, Spot
 from tests.tools.lsp.test_reading import edited
 
 ROOT = Path(__file__).parents[3]
@@ -39,11 +39,11 @@ def test_nothing_fails_wherever_one_looks(seed: int):
             changes(outline, named, "renamed")
 
 
-def changes(outline: Outline, named: Named, name: str) -> list[tuple[Span, str]]:
+def changes(outline: Outline, named: Named, name: str) -> list[tuple[LineSpan, str]]:
     """What renaming changes; nothing where it is refused."""
     try:
         return rename(outline, named, name)
-    except Refused:
+    except RequestRefused:
         return []
 
 

@@ -9,7 +9,7 @@ from pstranspile.compiler.compile import well_formed
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location, Module, Origin
 from pstranspile.ops.textual import parse
-from pstranspile.tools.lsp.reading import Reading, read
+from pstranspile.tools.lsp.reading import TextReading, read
 
 ROOT = Path(__file__).parents[3]
 TEXTS = {
@@ -73,7 +73,7 @@ def said(text: str) -> tuple[Module | None, tuple[Diagnostic, ...]]:
     return module, well_formed(module)
 
 
-def expect_same(reading: Reading, text: str) -> None:
+def expect_same(reading: TextReading, text: str) -> None:
     module, findings = said(text)
     assert reading.findings == findings
     assert reading.module == module

@@ -18,16 +18,16 @@ from pstranspile.compiler.emit.rules import (
     SHARE_COUNTER,
     START_COUNTER,
     Timing,
-    made,
+    derived_origin,
 )
 from pstranspile.compiler.emit.servers import (
-    Part,
     Parts,
+    ProgramShare,
     ServerJob,
+    combine_facts,
     find_parts,
     problems_of,
     separate,
-    together,
     training_names,
 )
 from pstranspile.compiler.job import Job
@@ -81,12 +81,12 @@ def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[Sh
             continue
         own = tuple(mint.mint(name + trainer_suffix(i)) for i in range(trainers))
         counters.append(SharedCounter(name, own, mint.mint(CONTROL + name), op.origin))
-        origin = made(op.origin, SHARE_COUNTER)
+        origin = derived_origin(op.origin, SHARE_COUNTER)
         ops[index] = make_op("sum", {"X": own}, {"Out": [name]}, role=OpRole.LR_SCHED, origin=origin)
     if not counters:
         return module, ()
     main = _declare(module.main, module.main, counters, ops)
-    startup = _declare(module[STARTUP], module.main, counters, _initialised(module, counters))
+    startup = _declare(module[STARTUP], module.main, counters, _initialise_counters(module, counters))
     return module.with_programs({MAIN: main, STARTUP: startup}), tuple(counters)
 
 
@@ -100,7 +100,7 @@ def _declare(program: Program, main: Program, counters: Sequence[SharedCounter],
     return program.with_main_block(block._replace(vars=FrozenMap(variables), ops=tuple(ops)))
 
 
-def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
+def _initialise_counters(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
     """The start-up ops: own counters set to 1 first, the shared ones to minus the number of trainers."""
     shared = {counter.name: counter for counter in counters}
     ops: list[Op] = []
@@ -108,14 +108,14 @@ def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
         tensor = module.main.main_block.vars[counter.name].tensor
         assert tensor is not None
         attrs = {"shape": Longs(tensor.shape), "dtype": tensor.dtype.value, "value": 1.0}
-        origin = made(counter.origin, START_COUNTER)
+        origin = derived_origin(counter.origin, START_COUNTER)
         own = (make_op("fill_constant", {}, {"Out": [name]}, attrs, origin=origin) for name in reversed(counter.own))
         ops = [*(op._replace(inputs=FrozenMap()) for op in own), *ops]
     for op in module[STARTUP].main_block.ops:
         counter = shared.get(op.output("Out") or "")
         if counter is not None and op.type == "fill_constant":
             attrs = FrozenMap({**op.attrs, "value": -float(len(counter.own))})
-            op = op._replace(attrs=attrs, origin=made(op.origin, START_COUNTER))
+            op = op._replace(attrs=attrs, origin=derived_origin(op.origin, START_COUNTER))
         ops.append(op)
     return ops
 
@@ -155,7 +155,7 @@ def _communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Se
         {"Out": [plan.barrier_control]},
         attrs,
         role=OpRole.RPC,
-        origin=made(origin, COMMUNICATOR_BARRIER),
+        origin=derived_origin(origin, COMMUNICATOR_BARRIER),
     )
     return [barrier]
 
@@ -176,7 +176,7 @@ def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[
                 attrs,
                 role=OpRole.RPC,
                 role_vars=(own, own),
-                origin=made(counter.origin or origin, SEND_COUNTER),
+                origin=derived_origin(counter.origin or origin, SEND_COUNTER),
             )
         )
     return sends
@@ -259,7 +259,7 @@ class ServerMode(Timing, ABC):
         parts = find_parts(rewritten, job, steps)
         raise_errors(problems_of(parts, job, counters))
         training = list(parts.training.values())
-        whole = together(training)
+        whole = combine_facts(training)
         warnings = [warning for facts in training for warning in facts.findings]
         if whole.lookup_table is not None:
             owner = next(facts for facts in training if facts.lookup_table is not None)
@@ -272,10 +272,12 @@ class ServerMode(Timing, ABC):
         plan, warnings = self._plan(facts, job, given, steps)
         for own in training.values():
             raise_errors(reserved_names(own.program, module[STARTUP], plan))
-        parts = tuple(Part(name, own, share_of(plan, own, facts.counters[name])) for name, own in training.items())
+        parts = tuple(
+            ProgramShare(name, own, share_of(plan, own, facts.counters[name])) for name, own in training.items()
+        )
         for part in parts:
             self.check(part.plan)
-            warnings += _uncompensated(part.facts, part.plan)
+            warnings += _uncompensated_warnings(part.facts, part.plan)
             raise_errors(_needed_from_servers(part.facts))
         emitter = ServerJob(module, facts.whole, plan, parts, facts.parts.reading, self, steps)
         return Prepared(plan, emitter, (*facts.warnings, *warnings))
@@ -350,7 +352,7 @@ def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
     return findings
 
 
-def _uncompensated(facts: Facts, plan: Plan) -> list[Diagnostic]:
+def _uncompensated_warnings(facts: Facts, plan: Plan) -> list[Diagnostic]:
     """Warnings for sparse gradients, which delay compensation does not change (Fluid refuses them)."""
     ops = facts.program.main_block.ops
     findings: list[Diagnostic] = []

@@ -13,7 +13,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.reductions import Reduction, is_left_out
-from pstranspile.compiler.emit.rules import BROADCAST, JOIN_DEVICES, JOIN_RING, WAIT_BROADCASTS, made, made_of_program
+from pstranspile.compiler.emit.rules import (
+    BROADCAST,
+    JOIN_DEVICES,
+    JOIN_RING,
+    WAIT_BROADCASTS,
+    derived_origin,
+    made_of_program,
+)
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.modes import Prepared
 from pstranspile.compiler.plan.plan import Collective, DistributedVar, NameMint, Plan, Summed
@@ -91,7 +98,7 @@ class StartupTemplate:
         if not in_one_process:
             self.closing = (*(_broadcast(name, i % rings, makers.get(name, whole)) for i, name in enumerate(shared)),)
             if last is not None:  # Fluid waits with the name of the last parameter of its loop
-                waits = wait_for_rings(last, rings, OpRole.FORWARD, made(whole, WAIT_BROADCASTS))
+                waits = wait_for_rings(last, rings, OpRole.FORWARD, derived_origin(whole, WAIT_BROADCASTS))
                 self.closing += tuple(waits)
         for name in shared:
             kept = snapshot(variables[name], makers.get(name, whole))
@@ -106,9 +113,9 @@ class StartupTemplate:
         """The start-up program of trainer `rank`: initialisers, rings, rank 0's parameters."""
         block = self.source.main_block
         if self.ids:
-            rings = _join_rings(self.ids, rank, endpoints, made(self.whole, JOIN_RING))
+            rings = _join_rings(self.ids, rank, endpoints, derived_origin(self.whole, JOIN_RING))
         else:
-            rings = (make_op("c_comm_init_all", {}, {}, origin=made(self.whole, JOIN_DEVICES)),)
+            rings = (make_op("c_comm_init_all", {}, {}, origin=derived_origin(self.whole, JOIN_DEVICES)),)
         block = block._replace(vars=self.variables, ops=(*block.ops, *rings, *self.closing))
         return self.source.with_main_block(block)
 
@@ -126,7 +133,9 @@ def _join_rings(ids: tuple[str, ...], rank: int, endpoints: tuple[str, ...], ori
 
 def _broadcast(parameter: str, ring: int, origin: Origin | None) -> Op:
     attrs = {"ring_id": ring, "root": 0}
-    return make_op("c_broadcast", {"X": [parameter]}, {"Out": [parameter]}, attrs, origin=made(origin, BROADCAST))
+    return make_op(
+        "c_broadcast", {"X": [parameter]}, {"Out": [parameter]}, attrs, origin=derived_origin(origin, BROADCAST)
+    )
 
 
 def scale(name: str, trainers: int, role: OpRole, origin: Origin | None) -> Op:

@@ -9,7 +9,7 @@ from typing import Any
 from pstranspile.fluid.executor import Executor
 from pstranspile.fluid.framework import CPUPlace
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.watching import assume
 
@@ -138,7 +138,7 @@ def _variable(*names: str) -> str:
     raise ValueError(f"the environment has no {' or '.join(names)}, which the launcher of a cluster sets")
 
 
-def _listed(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -155,7 +155,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
             assume("PADDLE_TRAINER_ENDPOINTS")
             self._current_id = whole("PADDLE_TRAINER_ID", 0)
             self._worker_endpoints = _endpoints(
-                _listed(_variable("PADDLE_TRAINER_ENDPOINTS")), "PADDLE_TRAINER_ENDPOINTS"
+                _split_at_commas(_variable("PADDLE_TRAINER_ENDPOINTS")), "PADDLE_TRAINER_ENDPOINTS"
             )
         else:
             self._server()
@@ -164,10 +164,10 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     def _server(self) -> None:
         name = "PADDLE_PSERVERS_IP_PORT_LIST"
         assume(name)
-        self._server_endpoints = _endpoints(_listed(_variable(name)), name)
+        self._server_endpoints = _endpoints(_split_at_commas(_variable(name)), name)
         self._worker_count = whole("PADDLE_TRAINERS_NUM")
         kind = _variable("TRAINING_ROLE").upper()
-        self._worker_endpoints = _listed(os.environ.get("PADDLE_TRAINER_ENDPOINTS", ""))
+        self._worker_endpoints = _split_at_commas(os.environ.get("PADDLE_TRAINER_ENDPOINTS", ""))
         if kind == "TRAINER":
             self._role, self._current_id = Role.WORKER, whole("PADDLE_TRAINER_ID")
         elif kind == "PSERVER":
@@ -187,7 +187,7 @@ class GeneralRoleMaker(PaddleCloudRoleMaker):
 
     def generate_role(self) -> None:
         """Reads the role from the environment. Raises ValueError, which names the variable that is missing or wrong."""
-        trainers = _listed(os.environ.get("PADDLE_TRAINER_ENDPOINTS", ""))
+        trainers = _split_at_commas(os.environ.get("PADDLE_TRAINER_ENDPOINTS", ""))
         if trainers:
             os.environ.setdefault("PADDLE_TRAINERS_NUM", str(len(trainers)))
         super().generate_role()
@@ -197,7 +197,7 @@ class MPISymetricRoleMaker:
     """Fluid's role maker for MPI; making one raises NotHere."""
 
     def __init__(self) -> None:
-        raise refused("MPISymetricRoleMaker", "give roles with PaddleCloudRoleMaker or UserDefinedRoleMaker")
+        raise unsupported_error("MPISymetricRoleMaker", "give roles with PaddleCloudRoleMaker or UserDefinedRoleMaker")
 
 
 class Mode:

@@ -11,7 +11,7 @@ from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.contrib.mixed_precision import OptimizerWithMixedPrecision
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.incubate.fleet.base import DistributedOptimizer, Fleet, Mode
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
 from pstranspile.fluid.paddle.distributed.fs_wrapper import FS, LocalFS
 from pstranspile.fluid.running.pacing import without_averages
@@ -187,7 +187,9 @@ class Collective(Checkpoints, Fleet):
         settings = vars(strategy)
         for name in ("use_dgc", "use_amp", "use_dist_fc"):
             if settings[name]:
-                raise refused(f"DistributedStrategy.{name}", "gradients are exchanged whole, as the program has them")
+                raise unsupported_error(
+                    f"DistributedStrategy.{name}", "gradients are exchanged whole, as the program has them"
+                )
         if self.worker_num() == 1:
             return
         mode = "local_sgd" if settings["use_local_sgd"] else settings["collective_mode"] or "grad_allreduce"

@@ -15,7 +15,7 @@ import numpy as np
 from pstranspile.fluid.executor import global_scope
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet
 from pstranspile.fluid.log_helper import get_logger
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.fluid.running.failures import naming_wait
 
 _RETRY_PAUSE = 3.0
@@ -88,16 +88,16 @@ class HDFSClient:
 
     def ls(self, hdfs_path: str) -> list[str]:
         """The paths in a folder; none if it does not exist."""
-        return self._listed("-ls", hdfs_path) if self.is_dir(hdfs_path) else []
+        return self._list_paths("-ls", hdfs_path) if self.is_dir(hdfs_path) else []
 
     def lsr(self, hdfs_path: str, excludes: tuple[str, ...] | list[str] = ()) -> list[str]:
         """The files in a folder and in all folders below it, without those named in `excludes`; none if it does not
         exist.
         """
-        found = self._listed("-lsr", hdfs_path, kind="-") if self.is_dir(hdfs_path) else []
+        found = self._list_paths("-lsr", hdfs_path, kind="-") if self.is_dir(hdfs_path) else []
         return [path for path in found if path.rpartition("/")[2] not in excludes]
 
-    def _listed(self, *command: str, kind: str = "") -> list[str]:
+    def _list_paths(self, *command: str, kind: str = "") -> list[str]:
         lines = (line.split(None, 7) for line in self._do(*command, retry_times=10).splitlines())
         return sorted(fields[7] for fields in lines if len(fields) == 8 and fields[0].startswith(kind))
 
@@ -152,7 +152,9 @@ class FleetUtil:
             raise ValueError(f"the mode is 'pslib' or 'transpiler', not {mode!r}")
 
     def __getattr__(self, name: str) -> Any:
-        raise refused(f"FleetUtil.{name}", "it is of pslib, whose servers are not here; use fluid.io and fleet")
+        raise unsupported_error(
+            f"FleetUtil.{name}", "it is of pslib, whose servers are not here; use fluid.io and fleet"
+        )
 
     def rank0_print(self, s: Any) -> None:
         """Prints a value, in trainer 0 only."""
@@ -186,7 +188,7 @@ class FleetUtil:
             self.rank0_print("not found auc bucket")
             return None
         if fleet.worker_num() > 1:
-            raise refused("get_global_auc of several trainers", "fetch the buckets of each, and add them up")
+            raise unsupported_error("get_global_auc of several trainers", "fetch the buckets of each, and add them up")
         positive, negative = (_buckets(var) for var in held)
         total = positive[-1] * negative[-1]
         if not total:

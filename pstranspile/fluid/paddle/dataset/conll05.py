@@ -18,7 +18,7 @@ def _file(name: str) -> str:
     return download(f"{_AT}{name}", "conll05st", "")
 
 
-def _numbered(name: str) -> dict[str, int]:
+def _read_dictionary(name: str) -> dict[str, int]:
     with open(_file(name), encoding="utf-8") as lines:
         return {line.strip(): number for number, line in enumerate(lines)}
 
@@ -32,7 +32,7 @@ def _labels() -> dict[str, int]:
 
 def get_dict() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """The indices of words, of verbs and of labels, each as a dict."""
-    return _numbered("%2FwordDict.txt"), _numbered("%2FverbDict.txt"), _labels()
+    return _read_dictionary("%2FwordDict.txt"), _read_dictionary("%2FverbDict.txt"), _labels()
 
 
 def get_embedding() -> str:
@@ -40,7 +40,7 @@ def get_embedding() -> str:
     return _file("%2Femb")
 
 
-def _unpacked(archive: tarfile.TarFile, name: str) -> list[str]:
+def _read_gzipped_lines(archive: tarfile.TarFile, name: str) -> list[str]:
     file = archive.extractfile(name)
     assert file is not None
     return gzip.decompress(file.read()).decode().splitlines()
@@ -49,7 +49,7 @@ def _unpacked(archive: tarfile.TarFile, name: str) -> list[str]:
 def _sentences() -> Iterator[list[tuple[str, list[str]]]]:
     """The sentences: for each word, the word and its columns of labels."""
     with tarfile.open(_file("/conll05st-tests.tar.gz")) as archive:
-        words, columns = (_unpacked(archive, _FILE.format(kind)) for kind in ("words", "props"))
+        words, columns = (_read_gzipped_lines(archive, _FILE.format(kind)) for kind in ("words", "props"))
         held: list[tuple[str, list[str]]] = []
         for word, labels in zip(words, columns, strict=False):
             if labels.split():
@@ -59,7 +59,7 @@ def _sentences() -> Iterator[list[tuple[str, list[str]]]]:
                 held = []
 
 
-def _spelled(column: list[str]) -> list[str]:
+def _parse_bracket_labels(column: list[str]) -> list[str]:
     """The labels of the words of a column, from brackets such as `(A0*`, `*`, `*)`. Raises ValueError
     for other texts.
     """
@@ -84,7 +84,7 @@ def _corpus() -> Iterator[tuple[list[str], str, list[str]]]:
         words = [word for word, _ in sentence]
         verbs = [labels[0] for _, labels in sentence if labels[0] != "-"]
         for number, verb in enumerate(verbs, 1):
-            yield words, verb, _spelled([labels[number] for _, labels in sentence])
+            yield words, verb, _parse_bracket_labels([labels[number] for _, labels in sentence])
 
 
 def test() -> Callable[[], Iterator[Any]]:

@@ -41,19 +41,19 @@ def to_chw(im: Image, order: tuple[int, ...] = (2, 0, 1)) -> Image:
     return im.transpose(order)
 
 
-def _cut(im: Image, top: int, left: int, size: int) -> Image:
+def _crop_square(im: Image, top: int, left: int, size: int) -> Image:
     return im[top : top + size, left : left + size]
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
     """The square of `size` pixels in the middle of the image."""
-    return _cut(im, (im.shape[0] - size) // 2, (im.shape[1] - size) // 2, size)
+    return _crop_square(im, (im.shape[0] - size) // 2, (im.shape[1] - size) // 2, size)
 
 
 def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
     """A square of `size` pixels at a position drawn by `numpy.random`."""
     top, left = (int(np.random.randint(0, side - size + 1)) for side in im.shape[:2])
-    return _cut(im, top, left, size)
+    return _crop_square(im, top, left, size)
 
 
 def left_right_flip(im: Image, is_color: bool = True) -> Image:

@@ -71,20 +71,20 @@ def user_info() -> dict[int, UserInfo]:
     return {int(n): UserInfo(int(n), sex == "M", age_table.index(int(age)), int(job)) for n, sex, age, job, _ in rows}
 
 
-def _numbered(words: Iterable[str]) -> dict[str, int]:
+def _word_numbers(words: Iterable[str]) -> dict[str, int]:
     return {word: number for number, word in enumerate(sorted(set(words)))}
 
 
 @cache
 def movie_categories() -> dict[str, int]:
     """The genres of films, numbered."""
-    return _numbered(kind for film in movie_info().values() for kind in film.categories)
+    return _word_numbers(kind for film in movie_info().values() for kind in film.categories)
 
 
 @cache
 def get_movie_title_dict() -> dict[str, int]:
     """The words of all titles in lower case, numbered."""
-    return _numbered(word.lower() for film in movie_info().values() for word in film.title.split())
+    return _word_numbers(word.lower() for film in movie_info().values() for word in film.title.split())
 
 
 def max_movie_id() -> int:

@@ -74,25 +74,25 @@ class QueryList:
         return self.querylist[i]
 
 
-def _ranked(querylist: Iterable[Query]) -> list[Query]:
+def _sorted_by_relevance(querylist: Iterable[Query]) -> list[Query]:
     return sorted(querylist, key=lambda query: query.relevance_score, reverse=True)
 
 
 def gen_plain_txt(querylist: Sequence[Query]) -> Iterator[Any]:
     """The query's number, the relevance and the features of each document, the most relevant first."""
-    for query in _ranked(querylist):
+    for query in _sorted_by_relevance(querylist):
         yield query.query_id, query.relevance_score, np.array(query.feature_vector)
 
 
 def gen_point(querylist: Sequence[Query]) -> Iterator[Any]:
     """The relevance and the features of each document, the most relevant first."""
-    for query in _ranked(querylist):
+    for query in _sorted_by_relevance(querylist):
         yield query.relevance_score, np.array(query.feature_vector)
 
 
 def gen_pair(querylist: Sequence[Query], partial_order: str = "full") -> Iterator[Any]:
     """For every two documents with different relevance: 1, and their features, the more relevant first."""
-    ranked = _ranked(querylist)
+    ranked = _sorted_by_relevance(querylist)
     for at, left in enumerate(ranked):
         for right in ranked[at + 1 :]:
             if left.relevance_score > right.relevance_score:
@@ -101,7 +101,7 @@ def gen_pair(querylist: Sequence[Query], partial_order: str = "full") -> Iterato
 
 def gen_list(querylist: Sequence[Query]) -> Iterator[Any]:
     """The relevances and the features of all documents, the most relevant first."""
-    ranked = _ranked(querylist)
+    ranked = _sorted_by_relevance(querylist)
     yield np.array([[query.relevance_score] for query in ranked]), np.array([query.feature_vector for query in ranked])
 
 

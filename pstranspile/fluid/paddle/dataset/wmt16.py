@@ -38,7 +38,7 @@ def _pairs(part: str) -> Iterator[list[str]]:
 
 
 @cache
-def _counted(path: str, changed: int, column: int) -> list[str]:
+def _words_by_frequency(path: str, changed: int, column: int) -> list[str]:
     """The words of one language in the pairs for training, the most frequent first."""
     return [
         word for word, _ in Counter(word for pair in _pairs("train") for word in pair[column].split()).most_common()
@@ -55,11 +55,11 @@ def _words(lang: str, size: int) -> list[str]:
         if len(lines) == size:
             return [line.strip() for line in lines]
     path = _archive()
-    counted = _counted(path, os.stat(path).st_mtime_ns, _COLUMNS[lang])
+    counted = _words_by_frequency(path, os.stat(path).st_mtime_ns, _COLUMNS[lang])
     return [START_MARK, END_MARK, UNK_MARK, *counted][: max(size, 3)]
 
 
-def _limited(lang: str, size: int) -> int:
+def _limit_dict_size(lang: str, size: int) -> int:
     return min(size, TOTAL_EN_WORDS if lang == "en" else TOTAL_DE_WORDS)
 
 
@@ -73,7 +73,7 @@ def get_dict(lang: str, dict_size: int, reverse: bool = False) -> dict[Any, Any]
     language.
     """
     _require_language(lang)
-    words = _words(lang, _limited(lang, dict_size))
+    words = _words(lang, _limit_dict_size(lang, dict_size))
     return dict(enumerate(words)) if reverse else {word: number for number, word in enumerate(words)}
 
 

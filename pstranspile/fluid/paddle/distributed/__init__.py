@@ -12,7 +12,7 @@ from typing import Any
 from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
 from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
@@ -118,7 +118,7 @@ class _WithInit:
         names = ", ".join(sorted(name for name, value in settings.items() if value))
         if names:
             message = "leave it out: samples are lines with numbers of values"
-            raise refused(f"{type(self).__name__}.{method}({names})", message)
+            raise unsupported_error(f"{type(self).__name__}.{method}({names})", message)
 
 
 class QueueDataset(_WithInit, _Queue):

@@ -7,7 +7,7 @@ import shutil
 from abc import ABC, abstractmethod
 from typing import Any
 
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 
 
 class FS(ABC):
@@ -107,4 +107,4 @@ class BDFS:
     """Fluid's file system of a hadoop cluster; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
-        raise refused("fs_wrapper.BDFS", "mount the cluster's file system, and give a LocalFS its path")
+        raise unsupported_error("fs_wrapper.BDFS", "mount the cluster's file system, and give a LocalFS its path")

@@ -173,7 +173,7 @@ def _batches(samples: int, sampler: sampling.BatchSampler) -> int:
     return (samples + (0 if sampler.drop_last else sampler.batch_size - 1)) // sampler.batch_size
 
 
-def _listed(sample: Any) -> list[Any]:
+def _as_list(sample: Any) -> list[Any]:
     """The values of a sample as a list; a single value becomes a list of one."""
     return [*sample] if isinstance(sample, list | tuple) else [sample]
 
@@ -207,7 +207,7 @@ class ComposeDataset(Dataset):
         self.datasets = list(datasets)
 
     def __getitem__(self, idx: int) -> tuple[Any, ...]:
-        return tuple(chain.from_iterable(_listed(dataset[idx]) for dataset in self.datasets))
+        return tuple(chain.from_iterable(_as_list(dataset[idx]) for dataset in self.datasets))
 
     def __len__(self) -> int:
         return len(self.datasets[0])
@@ -301,7 +301,7 @@ class DataLoader(reader.DataLoader):
     def _batch(self, numbers: Sequence[Any]) -> Any:
         if self._whole:  # each sample is a batch
             sample = numbers[0] if self._in_row else self.dataset[numbers[0]]
-            return _listed(sample)
+            return _as_list(sample)
         return self.collate_fn([*numbers]) if self._in_row else super()._batch(numbers)
 
     def __iter__(self) -> Iterator[Any]:

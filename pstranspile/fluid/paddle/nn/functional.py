@@ -14,7 +14,7 @@ from pstranspile.fluid import layers, nets, unique_name
 from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import last_op
 from pstranspile.fluid.layers.adapt import bound, signature_of, to_core, wrap
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.paddle.later import from_tables, later
 from pstranspile.fluid.paddle.tensor import norm
 from pstranspile.frontends.layers.basic import layer_outputs
@@ -39,27 +39,27 @@ def _wide(value: Any, before: Any) -> Any:
     return [*([before] * len(listed)), *listed]
 
 
-def _last(data_format: str) -> bool:
+def _is_channels_last(data_format: str) -> bool:
     return data_format.endswith("C")
 
 
-def _biased(made: Any, bias: Any, data_format: str) -> Any:
-    return made if bias is None else L.elementwise_add(made, bias, axis=-1 if _last(data_format) else 1)
+def _add_bias(made: Any, bias: Any, data_format: str) -> Any:
+    return made if bias is None else L.elementwise_add(made, bias, axis=-1 if _is_channels_last(data_format) else 1)
 
 
 def _sequences(function: Callable[[Any], Any], x: Any, data_format: str) -> Any:
     """The result for sequences of a function of images, to which they are passed as images of height 1."""
-    axis = 1 if _last(data_format) else 2
+    axis = 1 if _is_channels_last(data_format) else 2
     return L.squeeze(function(L.unsqueeze(x, [axis])), [axis])
 
 
-def convolved(rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], data_format: str) -> Any:
+def convolution(rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], data_format: str) -> Any:
     """x convolved with filters; `settings` are stride, padding, dilation and groups."""
     stride, padding, dilation, groups = settings
     if rank == 1:
         wide = _wide(stride, 1), _wide(padding, 0), _wide(dilation, 1), groups
-        image, filters = ("NHWC" if _last(data_format) else "NCHW"), L.unsqueeze(weight, [2])
-        return _sequences(lambda held: convolved(2, held, filters, bias, wide, image), x, data_format)
+        image, filters = ("NHWC" if _is_channels_last(data_format) else "NCHW"), L.unsqueeze(weight, [2])
+        return _sequences(lambda held: convolution(2, held, filters, bias, wide, image), x, data_format)
     paddings, algorithm = paddings_of(padding, data_format)
     attrs = {
         "strides": each_dim(stride, rank),
@@ -70,26 +70,28 @@ def convolved(rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ..
         "padding_algorithm": algorithm,
         "data_format": data_format,
     }
-    return _biased(_op(f"conv{rank}d", {"Input": x, "Filter": weight}, "Output", attrs)[0], bias, data_format)
+    return _add_bias(_op(f"conv{rank}d", {"Input": x, "Filter": weight}, "Output", attrs)[0], bias, data_format)
 
 
-def transposed(
+def transposed_convolution(
     rank: int, x: Any, weight: Any, bias: Any, settings: tuple[Any, ...], output_size: Any, data_format: str
 ) -> Any:
     """The transposed convolution of x; `settings` are stride, padding, output padding, dilation and groups."""
     stride, padding, more, dilation, groups = settings
     if rank == 1:
         wide = _wide(stride, 1), _wide(padding, 0), _wide(more, 0), _wide(dilation, 1), groups
-        image, filters = ("NHWC" if _last(data_format) else "NCHW"), L.unsqueeze(weight, [2])
+        image, filters = ("NHWC" if _is_channels_last(data_format) else "NCHW"), L.unsqueeze(weight, [2])
         sizes = _wide(output_size, 1)
-        return _sequences(lambda held: transposed(2, held, filters, bias, wide, sizes, image), x, data_format)
+        return _sequences(
+            lambda held: transposed_convolution(2, held, filters, bias, wide, sizes, image), x, data_format
+        )
     paddings, algorithm = paddings_of(padding, data_format)
     strides, dilations = each_dim(stride, rank), each_dim(dilation, rank)
     sizes = [] if output_size is None else each_dim(output_size, rank)
     if any(added := each_dim(more, rank)):
-        images = x.shape[1:-1] if _last(data_format) else x.shape[2:]
+        images = x.shape[1:-1] if _is_channels_last(data_format) else x.shape[2:]
         if min(images) < 0 or len(paddings) != rank:
-            raise refused("output_padding for images of open size", "give output_size")
+            raise unsupported_error("output_padding for images of open size", "give output_size")
         axes = zip(images, strides, paddings, dilations, weight.shape[2:], added, strict=True)
         sizes = [(size - 1) * step - 2 * p + apart * (k - 1) + 1 + a for size, step, p, apart, k, a in axes]
     attrs = {
@@ -100,13 +102,13 @@ def transposed(
         "dilations": dilations,
         "groups": groups,
         "use_cudnn": True,
-        "data_format": "NHWC" if _last(data_format) else "NCHW",
+        "data_format": "NHWC" if _is_channels_last(data_format) else "NCHW",
     }
     made = _op(f"conv{rank}d_transpose", {"Input": x, "Filter": weight}, "Output", attrs)[0]
-    return _biased(made, bias, data_format)
+    return _add_bias(made, bias, data_format)
 
 
-def pooled(
+def pool_windows(
     rank: int,
     kind: str,
     x: Any,
@@ -120,12 +122,12 @@ def pooled(
 ) -> Any:
     """The maxima (`max`) or the means (`avg`) of windows. Raises NotHere if `refuse` is set."""
     if refuse:
-        raise refused(f"{kind}_pool{rank}d(return_mask or divisor_override)", "leave it out")
+        raise unsupported_error(f"{kind}_pool{rank}d(return_mask or divisor_override)", "leave it out")
     stride, data_format = stride or kernel_size, data_format or _CHANNELS_FIRST[rank]
     if rank == 1:
         settings = _wide(kernel_size, 1), _wide(stride, 1), _wide(padding, 0), ceil_mode, exclusive
-        image = "NHWC" if _last(data_format) else "NCHW"
-        return _sequences(lambda held: pooled(2, kind, held, *settings, image), x, data_format)
+        image = "NHWC" if _is_channels_last(data_format) else "NCHW"
+        return _sequences(lambda held: pool_windows(2, kind, held, *settings, image), x, data_format)
     pool = L.pool2d if rank == 2 else L.pool3d
     return pool(
         x, kernel_size, kind, stride, padding, ceil_mode=ceil_mode, exclusive=exclusive, data_format=data_format
@@ -135,7 +137,7 @@ def pooled(
 def adaptive(rank: int, kind: str, x: Any, output_size: Any, data_format: str | None = None, mask: bool = False) -> Any:
     """The maxima or the means of windows, whose number in each dim is `output_size`."""
     if data_format not in (None, _CHANNELS_FIRST[rank]):
-        raise refused(f"adaptive_{kind}_pool{rank}d(data_format={data_format!r})", "put channels first")
+        raise unsupported_error(f"adaptive_{kind}_pool{rank}d(data_format={data_format!r})", "put channels first")
     if rank == 1:
         return _sequences(lambda held: adaptive(2, kind, held, _wide(output_size, 1)), x, "NCL")
     sizes: list[Any] = [output_size] * rank if isinstance(output_size, int) else list(output_size)
@@ -165,7 +167,7 @@ def batch_norm(
     given = {slot: to_core(value) for slot, value in held.items()}
     kept = not training if use_global_stats is None else use_global_stats
     attrs = {"momentum": momentum, "epsilon": epsilon, "is_test": not training, "use_global_stats": kept}
-    attrs |= {"data_layout": "NHWC" if _last(data_format) and len(data_format) > 2 else "NCHW"}
+    attrs |= {"data_layout": "NHWC" if _is_channels_last(data_format) and len(data_format) > 2 else "NCHW"}
     attrs |= {"trainable_statistics": use_global_stats is False}
     outputs = {"Y": given["X"].dtype, "MeanOut": given["Mean"], "VarianceOut": given["Variance"]}
     outputs |= dict.fromkeys(("SavedMean", "SavedVariance"), given["Mean"].dtype)
@@ -231,7 +233,7 @@ def local_response_norm(
 ) -> Any:
     """Elements divided by a power of the mean of squares over `size` neighbouring channels."""
     if len(x.shape) != 4:
-        raise refused(f"local_response_norm of {len(x.shape)} dims", "it takes images")
+        raise unsupported_error(f"local_response_norm of {len(x.shape)} dims", "it takes images")
     return L.lrn(x, size, k, alpha / size, beta, data_format=data_format)
 
 
@@ -245,15 +247,17 @@ def pad(
     sides = [pad] * (2 * (len(x.shape) - 2)) if isinstance(pad, int) else [int(side) for side in pad]
     if len(sides) == 2 * len(x.shape):
         if mode != "constant":
-            raise refused(f"pad of all dims with {mode}", "it pads with a constant")
+            raise unsupported_error(f"pad of all dims with {mode}", "it pads with a constant")
         return L.pad(x, sides, float(value))
     pairs = [sides[at : at + 2] for at in range(0, len(sides), 2)][::-1]
     if mode != "constant":
         if len(x.shape) != 4 or mode == "circular":
-            raise refused(f"pad of {len(x.shape)} dims with {mode}", "it pads images with constant, reflect, replicate")
+            raise unsupported_error(
+                f"pad of {len(x.shape)} dims with {mode}", "it pads images with constant, reflect, replicate"
+            )
         kind = {"reflect": "reflect", "replicate": "edge"}[mode]
         return L.pad2d(x, [side for pair in pairs for side in pair], kind, data_format=data_format)
-    outer = [[0, 0], *pairs, [0, 0]] if _last(data_format) else [[0, 0], [0, 0], *pairs]
+    outer = [[0, 0], *pairs, [0, 0]] if _is_channels_last(data_format) else [[0, 0], [0, 0], *pairs]
     return L.pad(x, [side for pair in outer for side in pair], float(value))
 
 
@@ -272,7 +276,9 @@ def interpolate(
     factors: set[Any] = {*scale_factor} if several(scale_factor) else {scale_factor}
     factor = next(iter(factors))
     if kind is None or len(factors) > 1:
-        raise refused(f"interpolate(mode={mode!r}, scale_factor={scale_factor!r})", "it takes one factor; no cubes")
+        raise unsupported_error(
+            f"interpolate(mode={mode!r}, scale_factor={scale_factor!r})", "it takes one factor; no cubes"
+        )
     corners = align_corners if mode != "nearest" else False
     made = L.image_resize(
         x, size, factor, resample=kind, align_corners=corners, align_mode=align_mode, data_format=data_format
@@ -282,7 +288,7 @@ def interpolate(
     return made
 
 
-def reduced(loss: Any, reduction: str) -> Any:
+def reduce_loss(loss: Any, reduction: str) -> Any:
     """The mean or the sum of a loss, or the loss itself (`none`). Raises ValueError for another `reduction`."""
     if reduction == "none":
         return loss
@@ -293,12 +299,12 @@ def reduced(loss: Any, reduction: str) -> Any:
 
 def mse_loss(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
     """The squared difference, reduced to its mean by default."""
-    return reduced(L.square_error_cost(input, label), reduction)
+    return reduce_loss(L.square_error_cost(input, label), reduction)
 
 
 def l1_loss(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
     """The absolute difference, reduced to its mean by default."""
-    return reduced(L.abs(L.elementwise_sub(input, label)), reduction)
+    return reduce_loss(L.abs(L.elementwise_sub(input, label)), reduction)
 
 
 def _mean_of_counted(loss: Any, label: Any, shares: Any, ignore_index: int) -> Any:
@@ -347,7 +353,7 @@ def cross_entropy(
         loss = L.elementwise_mul(loss, shares)
     if reduction == "mean" and not soft_label:
         return _mean_of_counted(loss, label, shares, ignore_index)
-    return reduced(loss, reduction)
+    return reduce_loss(loss, reduction)
 
 
 def nll_loss(
@@ -373,7 +379,7 @@ def nll_loss(
         return _mean_of_counted(loss, L.reshape(label, [-1]), shares, ignore_index)
     if reduction == "none" and len(input.shape) > 2:
         loss = L.reshape(loss, [input.shape[0], *input.shape[2:]])
-    return reduced(loss, reduction)
+    return reduce_loss(loss, reduction)
 
 
 def margin_ranking_loss(
@@ -383,7 +389,7 @@ def margin_ranking_loss(
     larger, else -1.
     """
     ordered = L.elementwise_mul(L.elementwise_sub(other, input), label)
-    return reduced(L.relu(L.scale(ordered, 1.0, margin)), reduction)
+    return reduce_loss(L.relu(L.scale(ordered, 1.0, margin)), reduction)
 
 
 def ctc_loss(
@@ -401,7 +407,7 @@ def ctc_loss(
     loss = L.squeeze(L.warpctc(log_probs, labels, blank, norm_by_times, input_lengths, label_lengths), [-1])
     if reduction == "mean":
         return L.mean(L.elementwise_div(loss, L.cast(label_lengths, loss.dtype)))
-    return reduced(loss, reduction)
+    return reduce_loss(loss, reduction)
 
 
 def sigmoid_focal_loss(
@@ -422,7 +428,7 @@ def sigmoid_focal_loss(
     )
     chosen = L.scale(label, 2 * alpha - 1, 1 - alpha)
     loss = L.elementwise_mul(L.elementwise_mul(chosen, entropy), L.pow(L.scale(alike, -1.0, 1.0), gamma))
-    return reduced(loss if normalizer is None else L.elementwise_div(loss, normalizer), reduction)
+    return reduce_loss(loss if normalizer is None else L.elementwise_div(loss, normalizer), reduction)
 
 
 def binary_cross_entropy(input: Any, label: Any, weight: Any = None, reduction: str = "mean", name: Any = None) -> Any:
@@ -430,7 +436,7 @@ def binary_cross_entropy(input: Any, label: Any, weight: Any = None, reduction: 
     loss = wrap(
         layer_outputs("bce_loss", {"X": to_core(input), "Label": to_core(label)}, {"Out": to_core(input).dtype})[0]
     )
-    return reduced(loss if weight is None else L.elementwise_mul(loss, weight), reduction)
+    return reduce_loss(loss if weight is None else L.elementwise_mul(loss, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -441,12 +447,12 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         more = L.elementwise_mul(label, L.scale(pos_weight, 1.0, -1.0))
         loss = L.elementwise_mul(loss, L.scale(more, 1.0, 1.0))
-    return reduced(loss if weight is None else L.elementwise_mul(loss, weight), reduction)
+    return reduce_loss(loss if weight is None else L.elementwise_mul(loss, weight), reduction)
 
 
 def smooth_l1_loss(input: Any, label: Any, reduction: str = "mean", delta: float = 1.0, name: Any = None) -> Any:
     """The Huber loss: half the squared difference where this is below `delta`, linear beyond."""
-    return reduced(L.huber_loss(input, label, delta), reduction)
+    return reduce_loss(L.huber_loss(input, label, delta), reduction)
 
 
 def kl_div(input: Any, label: Any, reduction: str = "mean", name: Any = None) -> Any:
@@ -633,7 +639,7 @@ def max_pool1d(
     name: Any = None,
 ) -> Any:
     """The maxima of windows of sequences."""
-    return pooled(1, "max", x, kernel_size, stride, padding, ceil_mode, refuse=return_mask)
+    return pool_windows(1, "max", x, kernel_size, stride, padding, ceil_mode, refuse=return_mask)
 
 
 def avg_pool1d(
@@ -646,7 +652,7 @@ def avg_pool1d(
     name: Any = None,
 ) -> Any:
     """The means of windows of sequences."""
-    return pooled(1, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive)
+    return pool_windows(1, "avg", x, kernel_size, stride, padding, ceil_mode, exclusive)
 
 
 def _max_pool(rank: int) -> Any:
@@ -661,7 +667,7 @@ def _max_pool(rank: int) -> Any:
         name: Any = None,
     ) -> Any:
         """The maxima of windows."""
-        return pooled(
+        return pool_windows(
             rank, "max", x, kernel_size, stride, padding, ceil_mode, data_format=data_format, refuse=return_mask
         )
 
@@ -682,7 +688,7 @@ def _avg_pool(rank: int) -> Any:
     ) -> Any:
         """The means of windows."""
         settings = kernel_size, stride, padding, ceil_mode, exclusive, data_format, divisor_override
-        return pooled(rank, "avg", x, *settings)
+        return pool_windows(rank, "avg", x, *settings)
 
     return pool
 
@@ -716,12 +722,12 @@ def _conv(rank: int, first: str) -> Any:
         name: Any = None,
     ) -> Any:
         """x convolved with filters."""
-        return convolved(rank, x, weight, bias, (stride, padding, dilation, groups), data_format)
+        return convolution(rank, x, weight, bias, (stride, padding, dilation, groups), data_format)
 
     return conv
 
 
-def _transposed(rank: int, first: str) -> Any:
+def _conv_transpose_function(rank: int, first: str) -> Any:
     signature = signature_of(
         "x, weight, bias=None, stride=1, padding=0, output_padding=0, "
         + ("dilation=1, groups=1" if rank == 2 else "groups=1, dilation=1")
@@ -733,7 +739,7 @@ def _transposed(rank: int, first: str) -> Any:
         given = bound(f"conv{rank}d_transpose", signature, args, options)
         settings = tuple(given[key] for key in ("stride", "padding", "output_padding", "dilation", "groups"))
         held = given["x"], given["weight"], given["bias"]
-        return transposed(rank, *held, settings, given["output_size"], given["data_format"])
+        return transposed_convolution(rank, *held, settings, given["output_size"], given["data_format"])
 
     conv.__signature__ = signature  # type: ignore[attr-defined]
     return conv
@@ -743,8 +749,8 @@ max_pool2d, max_pool3d, avg_pool2d, avg_pool3d = _max_pool(2), _max_pool(3), _av
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_adaptive(rank, "avg") for rank in (1, 2, 3))
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive(rank, "max") for rank in (1, 2, 3))
 conv1d, conv2d, conv3d = _conv(1, "NCL"), _conv(2, "NCHW"), _conv(3, "NCDHW")
-conv1d_transpose, conv2d_transpose = _transposed(1, "NCL"), _transposed(2, "NCHW")
-conv3d_transpose = _transposed(3, "NCDHW")
+conv1d_transpose, conv2d_transpose = _conv_transpose_function(1, "NCL"), _conv_transpose_function(2, "NCHW")
+conv3d_transpose = _conv_transpose_function(3, "NCDHW")
 upsample = interpolate
 glu = later("glu", nets.glu, "x, axis=-1", "x=input axis=dim")
 

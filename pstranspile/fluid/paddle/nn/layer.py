@@ -15,7 +15,7 @@ from pstranspile.fluid import layers
 from pstranspile.fluid.initializer import Constant, Normal, Uniform
 from pstranspile.fluid.layers import objects
 from pstranspile.fluid.layers.adapt import bound, signature_of
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.paddle import figures
 from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.tensor import flatten
@@ -116,7 +116,7 @@ class Embedding(Layer):
         return functional.embedding(x, self.weight, self._padding, self._sparse)
 
 
-def _held(parameter: Any, given: Any) -> Any:
+def _parameter_attr(parameter: Any, given: Any) -> Any:
     """The attributes with which Fluid's layers use an existing parameter; False for none."""
     if parameter is None:
         return False
@@ -157,7 +157,7 @@ class BatchNorm1D(Layer):
             None,
             not self.training,
             *self._settings,
-            *(_held(*held) for held in self._held),
+            *(_parameter_attr(*held) for held in self._held),
             self._format,
             moving_mean_name=self._means[0],
             moving_variance_name=self._means[1],
@@ -222,7 +222,7 @@ class LayerNorm(Layer):
         """The input with its last dims normalised."""
         scaled, shifted = self.weight is not None, self.bias is not None
         first = len(input.shape) - self._dims
-        attrs = [_held(*held) or None for held in self._held]
+        attrs = [_parameter_attr(*held) or None for held in self._held]
         return L.layer_norm(input, scaled, shifted, first, self._epsilon, *attrs)
 
 
@@ -381,7 +381,9 @@ class Conv2D(_Filters):
     ):
         super().__init__()
         if padding_mode != "zeros":
-            raise refused(f"{type(self).__name__}(padding_mode={padding_mode!r})", "it pads with zeros; use Pad2D")
+            raise unsupported_error(
+                f"{type(self).__name__}(padding_mode={padding_mode!r})", "it pads with zeros; use Pad2D"
+            )
         settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         self._make((in_channels, out_channels), kernel_size, settings, (weight_attr, bias_attr), data_format)
 
@@ -608,7 +610,7 @@ def _pair_distance(x: Any, y: Any, p: float = 2.0, epsilon: float = 1e-6, keepdi
     return figures.norm(L.scale(L.elementwise_sub(x, y), 1.0, epsilon), p, 1, keepdim)
 
 
-def _dropped(function: Callable[..., Any], name: str, arguments: str) -> Any:
+def _dropout_class(function: Callable[..., Any], name: str, arguments: str) -> Any:
     """A class of layers that call a dropout function, to which they pass whether they train."""
     made = _calls(name, function, arguments)
     own = made.forward
@@ -689,7 +691,7 @@ CTCLoss = _calls(
     "CTCLoss", functional.ctc_loss, "blank=0, reduction='mean'", "log_probs, labels, input_lengths, label_lengths"
 )
 PairwiseDistance = _calls("PairwiseDistance", _pair_distance, "p=2.0, epsilon=1e-06, keepdim=False", "x, y")
-Dropout = _dropped(functional.dropout, "Dropout", "p=0.5, axis=None, mode='upscale_in_train'")
-Dropout2D = _dropped(functional.dropout2d, "Dropout2D", "p=0.5, data_format='NCHW'")
-Dropout3D = _dropped(functional.dropout3d, "Dropout3D", "p=0.5, data_format='NCDHW'")
-AlphaDropout = _dropped(functional.alpha_dropout, "AlphaDropout", "p=0.5")
+Dropout = _dropout_class(functional.dropout, "Dropout", "p=0.5, axis=None, mode='upscale_in_train'")
+Dropout2D = _dropout_class(functional.dropout2d, "Dropout2D", "p=0.5, data_format='NCHW'")
+Dropout3D = _dropout_class(functional.dropout3d, "Dropout3D", "p=0.5, data_format='NCDHW'")
+AlphaDropout = _dropout_class(functional.alpha_dropout, "AlphaDropout", "p=0.5")

@@ -28,7 +28,7 @@ class RNNCellBase(Layer):
         wanted = self.state_shape if shape is None else shape
         return RNNCell.get_initial_states(own, batch_ref, wanted, dtype or "float32", init_value, batch_dim_idx)
 
-    _filled = staticmethod(RNNCell._filled)  # pyright: ignore[reportPrivateUsage]
+    _filled = staticmethod(RNNCell._constant_state)  # pyright: ignore[reportPrivateUsage]
     _state_dtypes = RNNCell._state_dtypes  # pyright: ignore[reportPrivateUsage]
 
     @property
@@ -190,7 +190,7 @@ class _Stacked(LayerList):
             cells = [type(self).cell(size, hidden_size, *args, **attrs) for _ in range(ways)]
             self.append(RNN(cells[0], False, time_major) if ways == 1 else BiRNN(cells[0], cells[1], time_major))
 
-    def _begun(self, initial_states: Any) -> list[Any]:
+    def _initial_layer_states(self, initial_states: Any) -> list[Any]:
         """The state of each layer, from tensors with a slice for each layer and direction."""
         if initial_states is None:
             return [None] * self.num_layers
@@ -202,7 +202,9 @@ class _Stacked(LayerList):
     def forward(self, inputs: Any, initial_states: Any = None, sequence_length: Any = None) -> Any:
         """The outputs of the last layer, and the last states, with a slice for each layer and direction."""
         ends: list[Any] = []
-        for number, (layer, state) in enumerate(zip([*self.children()], self._begun(initial_states), strict=True)):
+        for number, (layer, state) in enumerate(
+            zip([*self.children()], self._initial_layer_states(initial_states), strict=True)
+        ):
             if number and self.dropout:
                 inputs = functional.dropout(inputs, self.dropout, training=self.training)
             inputs, end = layer(inputs, state, sequence_length)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pstranspile.fluid import layers
 from pstranspile.fluid.graph.values import several
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.paddle.nn import functional
 from pstranspile.fluid.paddle.nn.layer import Dropout, Layer, LayerList, LayerNorm, Linear
 from pstranspile.fluid.param_attr import attr_of
@@ -20,7 +20,7 @@ L: Any = layers
 
 def _no_cache(cache: Any) -> None:
     if cache is not None:
-        raise refused("attention with a cache", "give all steps in each call")
+        raise unsupported_error("attention with a cache", "give all steps in each call")
 
 
 class MultiHeadAttention(Layer):

@@ -78,7 +78,7 @@ class Optimizer(fluid.Optimizer):
 
     def __getattr__(self, name: str) -> Any:
         if name in ("step", "clear_grad", "state_dict", "set_state_dict"):
-            raise fluid.refused(f"{type(self).__name__}.{name}", "there are static graphs only: use minimize")
+            raise fluid.unsupported_error(f"{type(self).__name__}.{name}", "there are static graphs only: use minimize")
         raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
 
@@ -94,7 +94,7 @@ def _later(base: Any, arguments: str) -> Any:
     def start(self: Any, *args: Any, **options: Any) -> None:
         given = bound(name, signature, args, options)
         if given.pop("rescale_grad", 1.0) != 1.0:
-            raise fluid.refused(f"{name}(rescale_grad=...)", "scale the loss")
+            raise fluid.unsupported_error(f"{name}(rescale_grad=...)", "scale the loss")
         given.pop("multi_precision", None)  # parameters have 32 bits
         if name in _CHANGED:
             given["later"] = True

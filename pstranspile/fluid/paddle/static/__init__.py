@@ -37,7 +37,7 @@ from pstranspile.fluid.layers import auc as auc
 from pstranspile.fluid.layers import create_global_var as create_global_var
 from pstranspile.fluid.layers import create_parameter as create_parameter
 from pstranspile.fluid.layers import py_func as py_func
-from pstranspile.fluid.layers.control_flow import printed
+from pstranspile.fluid.layers.control_flow import print_tensor
 from pstranspile.fluid.optimizer import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.paddle.static import files, nn
 from pstranspile.fluid.paddle.static.files import deserialize_persistables as deserialize_persistables
@@ -69,7 +69,7 @@ def Print(
     print_phase: str = "both",
 ) -> Any:
     """The same tensor, printed whenever it is computed, with a line for each thing that is told of it."""
-    return printed(
+    return print_tensor(
         input,
         first_n,
         message,

@@ -67,7 +67,7 @@ def load_inference_model(
     return io.load_inference_model(folder or ".", executor, f"{name}.pdmodel", f"{name}.pdiparams")
 
 
-def _saved(feed_vars: Any, fetch_vars: Any, program: Any, program_only: bool) -> bytes:
+def _model_file_bytes(feed_vars: Any, fetch_vars: Any, program: Any, program_only: bool) -> bytes:
     """The bytes of the file with a model's program, or of the file with its parameters."""
     feeds: list[Any] = [*feed_vars] if several(feed_vars) else [feed_vars]
     names: list[str] = [getattr(var, "name", var) for var in feeds]
@@ -88,12 +88,12 @@ def normalize_program(program: Program, feed_vars: Any, fetch_vars: Any) -> Prog
 
 def serialize_program(feed_vars: Any, fetch_vars: Any, program: Any = None, **_: Any) -> bytes:
     """The program that computes `fetch_vars` from `feed_vars`, as bytes."""
-    return _saved(feed_vars, fetch_vars, program, True)
+    return _model_file_bytes(feed_vars, fetch_vars, program, True)
 
 
 def serialize_persistables(feed_vars: Any, fetch_vars: Any, executor: Any, program: Any = None, **_: Any) -> bytes:
     """The parameters of the program that computes `fetch_vars` from `feed_vars`, as bytes."""
-    return _saved(feed_vars, fetch_vars, program, False)
+    return _model_file_bytes(feed_vars, fetch_vars, program, False)
 
 
 def deserialize_program(data: bytes) -> Program:

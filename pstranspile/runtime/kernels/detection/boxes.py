@@ -25,8 +25,8 @@ LARGEST_LOG = log(1000 / 16)
 """The largest logarithm of the ratio of a decoded side to the anchor's side."""
 
 
-def rounded(x: Array) -> Array:
-    """The nearest whole number, halves away from 0."""
+def round_half_away(x: Array) -> Array:
+    """Every element rounded to the nearest whole number, halves away from 0."""
     return np.trunc(x + np.copysign(x.dtype.type(0.5), x))
 
 
@@ -49,7 +49,7 @@ def require_count(parts: list[Array], count: int, slot: str) -> None:
         raise ValueError(f"{slot} has {len(parts)} sequences for {count} images")
 
 
-def joined(parts: list[Array]) -> LoDTensor:
+def ragged_from_parts(parts: list[Array]) -> LoDTensor:
     """The rows of all images as one ragged tensor, with a sequence for each image."""
     ends = [0, *np.cumsum([len(part) for part in parts]).tolist()]
     return LoDTensor(np.concatenate(parts), [ends])
@@ -96,7 +96,9 @@ def middles_and_sides(boxes: Array, edge: int) -> tuple[Array, Array]:
     return boxes[..., :2] + sides / 2, sides
 
 
-def decoded(priors: Array, codes: Array, variances: Array | float, edge: int, largest: float | None = None) -> Array:
+def decode_boxes(
+    priors: Array, codes: Array, variances: Array | float, edge: int, largest: float | None = None
+) -> Array:
     """The boxes with the codes `codes` relative to `priors`.
 
     A code is the distance of the middles divided by the prior's sides, and the logarithm of the ratio of the sides.
@@ -117,7 +119,7 @@ def deltas(priors: Array, boxes: Array, weights: Array | None) -> Array:
     return result if weights is None else result / weights
 
 
-def clipped(boxes: Array, width: float, height: float) -> Array:
+def clip_boxes(boxes: Array, width: float, height: float) -> Array:
     """Boxes [..., 4] cut at the edges of an image whose size is given in pixels."""
     most = np.array([width - 1, height - 1] * 2, boxes.dtype)
     return np.maximum(np.minimum(boxes, most), boxes.dtype.type(0))
@@ -135,7 +137,7 @@ def likeliest(scores: Array, threshold: float, most: int) -> Array:
     return order[:most] if most > -1 else order
 
 
-def kept(boxes: Array, order: Array, threshold: float, eta: float, edge: int) -> Array:
+def non_maximum_suppression(boxes: Array, order: Array, threshold: float, eta: float, edge: int) -> Array:
     """Non-maximum suppression: the indices of `order`, in order, whose boxes overlap no box kept before by more than
     the threshold.
 
@@ -264,7 +266,7 @@ def edge_samples(down: Array, along: Array, height: int, width: int) -> Samples:
     return made._replace(weights=made.weights * there)
 
 
-def scattered(at: Samples, values: Array, pixels: int) -> Array:
+def scatter_samples(at: Samples, values: Array, pixels: int) -> Array:
     """The adjoint of sampling: values [channels, ...] added to the pixels they come from: [channels, pixels]."""
     channels = len(values)
     result = np.zeros((pixels, channels), values.dtype)
@@ -301,7 +303,7 @@ def _box_coder_values(op: Op) -> Run:
             if TargetBox.shape[1 - axis] != len(PriorBox):
                 raise ValueError(f"PriorBox has {len(PriorBox)} boxes, TargetBox {TargetBox.shape[1 - axis]}")
             along = (slice(None), None) if axis else (None, slice(None))
-            return decoded(PriorBox[along], TargetBox, spread[along], edge)
+            return decode_boxes(PriorBox[along], TargetBox, spread[along], edge)
         middles, sides = middles_and_sides(PriorBox, edge)
         to, sizes = (TargetBox[:, 2:] + TargetBox[:, :2]) / 2, TargetBox[:, 2:] - TargetBox[:, :2] + edge
         logs = np.log(np.abs(sizes[:, None] / sides[None]))
@@ -320,8 +322,8 @@ def _box_clip_values(Input: object, ImInfo: object) -> object:
     require_count(ends[1:], len(info), "Input")
     result = np.empty_like(boxes)
     for image, (start, stop) in enumerate(pairwise(ends)):
-        height, width = rounded(info[image, :2] / info[image, 2])
-        result[start:stop] = clipped(boxes[start:stop], width, height)
+        height, width = round_half_away(info[image, :2] / info[image, 2])
+        result[start:stop] = clip_boxes(boxes[start:stop], width, height)
     return with_lod(Input, result)
 
 
@@ -345,7 +347,7 @@ def _box_decoder_and_assign_values(
     """
     rows, classes = BoxScore.shape
     spread = 1.0 if PriorBoxVar is None else PriorBoxVar.reshape(-1)
-    boxes = decoded(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, box_clip)
+    boxes = decode_boxes(PriorBox[:, None], TargetBox.reshape(rows, classes, 4), spread, 1, box_clip)
     scores = BoxScore[:, 1:]
     if not scores.shape[1]:
         return boxes.reshape(TargetBox.shape), PriorBox.copy()

@@ -13,14 +13,14 @@ from pstranspile.ops.attributes import flag, int_attr, real, reals_attr
 from pstranspile.ops.detection.proposals import MATCH_TYPES, MINING_TYPES, one_of
 from pstranspile.runtime.kernels.detection.boxes import (
     LARGEST_LOG,
-    clipped,
-    decoded,
+    clip_boxes,
+    decode_boxes,
     deltas,
-    joined,
-    kept,
+    non_maximum_suppression,
     offsets_of,
     parts_of,
     pixel_overlaps,
+    ragged_from_parts,
     require_count,
 )
 from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, plain_kernel
@@ -42,14 +42,14 @@ def _source(op: Op, slot: str, surroundings: Surroundings) -> Drawn | None:
     key, offset = surroundings.stream(op.output(slot) or op.type, 0)
     used = [offset]
 
-    def drawn(count: int) -> Array:
+    def draw_words(count: int) -> Array:
         used[0] += count
         return words(key, used[0] - count, count)
 
-    return drawn
+    return draw_words
 
 
-def _sampled(places: Array, count: int, drawn: Drawn | None) -> Array:
+def _sample_indices(places: Array, count: int, drawn: Drawn | None) -> Array:
     """At most `count` of the indices in `places`: random ones, or without `drawn` the first ones."""
     count = max(count, 0)
     if len(places) <= count:
@@ -84,7 +84,7 @@ class _Rule(NamedTuple):
     share: float = 0.0
 
 
-def _assigned(shares: Array, rule: _Rule, drawn: Drawn | None) -> _Targets:
+def _assign_anchors(shares: Array, rule: _Rule, drawn: Drawn | None) -> _Targets:
     """The anchors that train, from the overlaps [anchors, objects].
 
     An anchor has an object if it overlaps the object most of all anchors, or if the overlap reaches the threshold.
@@ -99,8 +99,8 @@ def _assigned(shares: Array, rule: _Rule, drawn: Drawn | None) -> _Targets:
     positive = np.nonzero(best)[0]
     negative = np.nonzero(most < rule.negative)[0]
     if rule.size:
-        positive = _sampled(positive, int(np.float32(rule.share) * np.float32(rule.size)), drawn)
-        negative = _sampled(negative, rule.size - len(positive), drawn)
+        positive = _sample_indices(positive, int(np.float32(rule.share) * np.float32(rule.size)), drawn)
+        negative = _sample_indices(negative, rule.size - len(positive), drawn)
     lost = int(np.isin(negative, positive).sum())
     matched = positive[~np.isin(positive, negative)]
     boxes = np.concatenate([np.repeat(positive[:1], lost), matched])
@@ -122,7 +122,7 @@ def _objects_of(boxes: object, crowd: object, info: Array) -> list[tuple[Array, 
     return result
 
 
-def _inside(anchors: Array, info: Array, beyond: float) -> Array:
+def _anchors_in_image(anchors: Array, info: Array, beyond: float) -> Array:
     """The indices of the anchors within an image or within a margin of `beyond` pixels around it; all if `beyond` is
     negative.
     """
@@ -154,15 +154,15 @@ def _rpn_target_assign_values(op: Op) -> Run:
         drawn = _source(op, "LocationIndex", surroundings)
         parts: list[tuple[Array, ...]] = []
         for image, (objects, _) in enumerate(_objects_of(GtBoxes, IsCrowd, info)):
-            inside = _inside(anchors, info[image], beyond)
-            of = _assigned(pixel_overlaps(anchors[inside], objects), rule, drawn)
+            inside = _anchors_in_image(anchors, info[image], beyond)
+            of = _assign_anchors(pixel_overlaps(anchors[inside], objects), rule, drawn)
             targets = deltas(anchors[inside][of.boxes], objects[of.objects], None)
             labels = np.repeat([1, 0], [len(of.positive), len(of.negative)]).astype("int32")
             first = image * len(anchors)
             scores = inside[np.concatenate([of.positive, of.negative])] + first
             places = (inside[of.boxes] + first).astype("int32")
             parts.append((places, scores.astype("int32"), targets, labels[:, None], _weights(of.counts, anchors.dtype)))
-        return tuple(joined([part[slot] for part in parts]) for slot in range(5))
+        return tuple(ragged_from_parts([part[slot] for part in parts]) for slot in range(5))
 
     return run
 
@@ -183,7 +183,7 @@ def _retinanet_target_assign_values(op: Op) -> Run:
         parts: list[tuple[Array, ...]] = []
         for image, (objects, numbers) in enumerate(_objects_of(GtBoxes, IsCrowd, info)):
             shares = pixel_overlaps(anchors, objects)
-            of = _assigned(shares, rule, None)
+            of = _assign_anchors(shares, rule, None)
             targets = deltas(anchors[of.boxes], objects[of.objects], None)
             own = classes[image].reshape(-1)
             check_ids(numbers, len(own), "GtLabels lacks row")
@@ -194,7 +194,7 @@ def _retinanet_target_assign_values(op: Op) -> Run:
             places, weights = (of.boxes + first).astype("int32"), _weights(of.counts, anchors.dtype)
             count = np.array([[len(of.boxes) + 1]], "int32")
             parts.append((places, scores, targets, labels[:, None], weights, count))
-        return tuple(joined([part[slot] for part in parts]) for slot in range(6))
+        return tuple(ragged_from_parts([part[slot] for part in parts]) for slot in range(6))
 
     return run
 
@@ -213,11 +213,11 @@ def _generate_proposals_values(op: Op) -> Run:
     def of(scores: Array, codes: Array, info: Array, anchors: Array, variances: Array) -> tuple[Array, Array]:
         order = np.argsort(-scores, kind="stable")
         order = order[:first] if first > 0 else order
-        boxes = decoded(anchors[order], codes[order], variances[order], 1, LARGEST_LOG)
-        boxes = clipped(boxes, info[1], info[0])
+        boxes = decode_boxes(anchors[order], codes[order], variances[order], 1, LARGEST_LOG)
+        boxes = clip_boxes(boxes, info[1], info[0])
         places = large_enough(boxes, info)
         if overlap > 0 and len(places):
-            places = kept(boxes, places, overlap, eta, 1)
+            places = non_maximum_suppression(boxes, places, overlap, eta, 1)
             places = places[:most] if most > 0 else places
         return boxes[places], scores[order][places, None]
 
@@ -233,7 +233,11 @@ def _generate_proposals_values(op: Op) -> Run:
             raise ValueError(f"{rows.shape[1]} scores and {places.shape[1]} boxes, but {len(anchors)} anchors")
         results = [of(*item, anchors, variances) for item in zip(rows, places, info, strict=True)]
         ends = np.cumsum([len(boxes) for boxes, _ in results], dtype="int64")
-        return joined([boxes for boxes, _ in results]), joined([score for _, score in results]), ends
+        return (
+            ragged_from_parts([boxes for boxes, _ in results]),
+            ragged_from_parts([score for _, score in results]),
+            ends,
+        )
 
     return run
 
@@ -274,8 +278,8 @@ def _training(shares: Array, crowd: Array, rule: _Sampling, drawn: Drawn | None)
     negative = np.nonzero((most < rule.positive) & (most >= rule.lower) & (most < rule.upper))[0]
     if not rule.cascade:
         count = min(int(np.floor(np.float32(rule.size) * np.float32(rule.share))), len(positive))
-        positive = _sampled(positive, count, drawn)
-        negative = _sampled(negative, rule.size - count, drawn)
+        positive = _sample_indices(positive, count, drawn)
+        negative = _sample_indices(negative, rule.size - count, drawn)
     near = np.abs(most[positive, None] - shares[positive]) < _ALIKE
     return positive, near.argmax(axis=1) if near.size else np.zeros(0, "int64"), negative
 
@@ -337,7 +341,7 @@ def _generate_proposal_labels_values(op: Op) -> Run:
             targets, mask = spread(codes, labels)
             taken = boxes[np.concatenate([positive, negative])] * about[2]
             parts.append((taken, labels[:, None], targets, mask, mask.copy()))
-        return tuple(joined([part[slot] for part in parts]) for slot in range(5))
+        return tuple(ragged_from_parts([part[slot] for part in parts]) for slot in range(5))
 
     return run
 
@@ -396,7 +400,7 @@ _NO_MATCH = 1e-6
 """Rows and columns with a smaller similarity are not matched."""
 
 
-def _matched(likeness: Array) -> tuple[Array, Array]:
+def _greedy_matching(likeness: Array) -> tuple[Array, Array]:
     """(for each column, the row that it is matched with, or -1; their similarity).
 
     Matching is greedy: the largest remaining similarity comes first; ties go to the first column, then to the first
@@ -431,7 +435,7 @@ def _bipartite_match_values(op: Op) -> Run:
             part = likeness[start:stop]
             if not part.size:
                 continue
-            indices[image], similarity[image] = _matched(part)
+            indices[image], similarity[image] = _greedy_matching(part)
             if per_prediction:
                 best = part.argmax(axis=0)
                 most = part[best, np.arange(part.shape[1])]
@@ -476,7 +480,7 @@ def _mine_hard_examples_values(op: Op) -> Run:
     hard = one_of(op, "mining_type", MINING_TYPES, "ClsLoss") == MINING_TYPES[1]
     ratio, threshold, size = real(op, "neg_pos_ratio"), real(op, "neg_dist_threshold"), int_attr(op, "sample_size")
 
-    def chosen(loss: Array, indices: Array, similarity: Array) -> Array:
+    def select_hard_examples(loss: Array, indices: Array, similarity: Array) -> Array:
         able = np.ones(len(loss), bool) if hard else (indices == -1) & (similarity < threshold)
         places = np.nonzero(able)[0]
         count = size if hard else int(np.float32(np.count_nonzero(indices != -1)) * np.float32(ratio))
@@ -489,13 +493,13 @@ def _mine_hard_examples_values(op: Op) -> Run:
             loss = loss + plain(LocLoss)
         updated, negatives = matched.copy(), list[Array]()
         for image, indices in enumerate(matched):
-            places = chosen(loss[image], indices, similarity[image])
+            places = select_hard_examples(loss[image], indices, similarity[image])
             if hard:
                 left_out = np.ones(len(indices), bool)
                 left_out[places] = False
                 updated[image, left_out & (indices > -1)] = -1
                 places = places[indices[places] <= -1]
             negatives.append(places.astype("int32").reshape(-1, 1))
-        return joined(negatives), updated
+        return ragged_from_parts(negatives), updated
 
     return run

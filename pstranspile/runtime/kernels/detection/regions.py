@@ -16,14 +16,14 @@ from pstranspile.runtime.kernels.detection.boxes import (
     Samples,
     edge_samples,
     images_of,
-    joined,
     parts_of,
     pixel_overlaps,
     pooled_size,
+    ragged_from_parts,
     require_count,
-    rounded,
+    round_half_away,
     samples,
-    scattered,
+    scatter_samples,
 )
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, plain
@@ -43,11 +43,11 @@ def _edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Ar
 
 def _whole_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iterator[Part]:
     """The parts of regions whose edges are rounded to pixels, without empty parts."""
-    for number, roi in enumerate(rounded(rois * rois.dtype.type(size.scale))):
+    for number, roi in enumerate(round_half_away(rois * rois.dtype.type(size.scale))):
         sides = np.maximum(roi[2:] - roi[:2] + 1, 1)
         top, bottom = _whole_edges(roi[1], sides[1] / size.height, size.height, dims[0])
         left, right = _whole_edges(roi[0], sides[0] / size.width, size.width, dims[1])
-        yield from _filled(number, top, bottom, left, right)
+        yield from _nonempty_parts(number, top, bottom, left, right)
 
 
 def _whole_edges(start: Array, side: Array, count: int, limit: int) -> tuple[Array, Array]:
@@ -56,7 +56,7 @@ def _whole_edges(start: Array, side: Array, count: int, limit: int) -> tuple[Arr
     return low.clip(0, limit).astype("int64"), high.clip(0, limit).astype("int64")
 
 
-def _filled(number: int, top: Array, bottom: Array, left: Array, right: Array) -> Iterator[Part]:
+def _nonempty_parts(number: int, top: Array, bottom: Array, left: Array, right: Array) -> Iterator[Part]:
     for row in range(len(top)):
         for column in range(len(left)):
             if bottom[row] > top[row] and right[column] > left[column]:
@@ -177,7 +177,7 @@ def _roi_align_grad(op: Op) -> Run:
         for number, some, at, count in parts(rois, x.shape[2:]):
             share = slope[number].reshape(x.shape[1], -1, 1)[:, some] / count
             spread = np.broadcast_to(share, (*share.shape[:2], at.weights.shape[2]))
-            result[images[number]] += scattered(at, spread, result.shape[2])
+            result[images[number]] += scatter_samples(at, spread, result.shape[2])
         return result.reshape(x.shape)
 
     return run
@@ -186,12 +186,12 @@ def _roi_align_grad(op: Op) -> Run:
 def _channel_parts(rois: Array, size: PooledSize, dims: tuple[int, int]) -> Iterator[Part]:
     """The parts of regions whose edges are rounded before they are scaled, without empty parts."""
     scale = rois.dtype.type(size.scale)
-    for number, roi in enumerate(rounded(rois)):
+    for number, roi in enumerate(round_half_away(rois)):
         start, stop = roi[:2] * scale, (roi[2:] + 1) * scale
         sides = np.maximum(stop - start, rois.dtype.type(0.1))
         top, bottom = _edges(start[1], sides[1] / size.height, size.height, dims[0])
         left, right = _edges(start[0], sides[0] / size.width, size.width, dims[1])
-        yield from _filled(number, top, bottom, left, right)
+        yield from _nonempty_parts(number, top, bottom, left, right)
 
 
 @plain_kernel("psroi_pool", lod="new")
@@ -223,7 +223,7 @@ def _psroi_pool_grad(
 # Kernels. Position-sensitive pooling of regions with learned offsets of the samples.
 
 
-class _Part(NamedTuple):
+class _RegionContribution(NamedTuple):
     """The contribution of a region to the channels of one class.
 
     `made` are these channels of the result. `read` are the channels of the feature map that they come from [channels,
@@ -287,7 +287,7 @@ def _near(down: Array, along: Array, dims: tuple[int, int]) -> tuple[Samples, Ar
     return made._replace(weights=made.weights * there, slopes=(slopes[0] * there, slopes[1] * there)), there
 
 
-def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> Iterator[_Part]:
+def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> Iterator[_RegionContribution]:
     """Yields the contribution of each region to the channels of each class."""
     kind = rois.dtype
     classes = 1 if of.fixed else trans.shape[1] // 2
@@ -298,7 +298,7 @@ def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> 
             f"Trans has the dims {list(trans.shape)}, not those of {len(rois)} regions of {list(of.parts)}"
         )
     width, (down, along) = of.channels // classes, of.places(of.parts)
-    for region, roi in enumerate(rounded(rois)):
+    for region, roi in enumerate(round_half_away(rois)):
         start, stop = roi[:2] * kind.type(of.size.scale) - 0.5, (roi[2:] + 1) * kind.type(of.size.scale) - 0.5
         side = np.maximum(stop - start, kind.type(0.1))
         for label in range(classes):
@@ -321,10 +321,10 @@ def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> 
             at, there = _near(y, x, dims)
             made = slice(label * width, (label + 1) * width)
             moves = (float(side[0]) * of.spread, float(side[1]) * of.spread)
-            yield _Part(region, label, made, of.read(made), at, there.sum(axis=(2, 3)), moves)
+            yield _RegionContribution(region, label, made, of.read(made), at, there.sum(axis=(2, 3)), moves)
 
 
-def _taken(flat: Array, part: _Part) -> Array:
+def _neighbour_pixels(flat: Array, part: _RegionContribution) -> Array:
     """The four pixels around the samples of one image: [4, channels, rows, columns, samples, samples]."""
     return flat[part.read[None, :, :, :, None, None], part.at.places[:, None]]
 
@@ -340,7 +340,7 @@ def _deformable_psroi_pooling_values(
     out = np.zeros((len(rois), of.channels, of.size.height, of.size.width), x.dtype)
     counts = np.zeros_like(out)
     for part in _parts_of(of, rois, plain(Trans), x.shape[2:]):
-        total = (_taken(flat[images[part.region]], part) * part.at.weights[:, None]).sum(axis=(0, 4, 5))
+        total = (_neighbour_pixels(flat[images[part.region]], part) * part.at.weights[:, None]).sum(axis=(0, 4, 5))
         out[part.region, part.made] = total / np.maximum(part.count, 1)
         counts[part.region, part.made] = part.count
     return counts, out
@@ -364,7 +364,7 @@ def _deformable_psroi_pooling_grad(
         np.add.at(result[image], places, spread)
         if of.fixed:
             continue
-        weighted = _taken(flat[image], part) * slopes
+        weighted = _neighbour_pixels(flat[image], part) * slopes
         for axis, by in ((0, part.at.slopes[1]), (1, part.at.slopes[0])):
             total = (weighted * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.moves[axis]
             np.add.at(moved[part.region, 2 * part.label + axis], (down, along), total)
@@ -527,7 +527,7 @@ def _matrices(x: Array, y: Array, size: PooledSize) -> Array:
     return np.stack([*made, *bent, np.ones_like(area)]).astype(x.dtype)
 
 
-def _inside(along: Array, down: Array, x: Array, y: Array) -> Array:
+def _quadrilateral_mask(along: Array, down: Array, x: Array, y: Array) -> Array:
     """A mask of the places [regions, height, width] that lie inside or on the edge of their quadrilateral with corners
     x and y [4, regions].
     """
@@ -540,15 +540,15 @@ def _inside(along: Array, down: Array, x: Array, y: Array) -> Array:
         with np.errstate(all="ignore"):
             cut = (down - ys) * (xe - xs) / (ye - ys) + xs
         beside = np.abs(cut - along) < _NEAR
-        on |= flat & (np.abs(down - ys) < _NEAR) & (np.abs(down - ye) < _NEAR) & _between(along, left, right)
-        on |= ~flat & beside & _between(down, low, high)
+        on |= flat & (np.abs(down - ys) < _NEAR) & (np.abs(down - ye) < _NEAR) & _is_between(along, left, right)
+        on |= ~flat & beside & _is_between(down, low, high)
         spans = ~flat & ~((down < low) | (np.abs(down - low) < _NEAR)) & (down - high <= _NEAR)
         on |= spans & beside
         crossed += spans & (cut - along > _NEAR)
     return on | (crossed % 2 == 1)
 
 
-def _between(value: Array, low: Array, high: Array) -> Array:
+def _is_between(value: Array, low: Array, high: Array) -> Array:
     return ((value > low) | (np.abs(value - low) < _NEAR)) & ((value < high) | (np.abs(value - high) < _NEAR))
 
 
@@ -562,7 +562,7 @@ class _Seen(NamedTuple):
     at: Samples
 
 
-def _seen(rois: Array, size: PooledSize, dims: tuple[int, int]) -> _Seen:
+def _perspective_samples(rois: Array, size: PooledSize, dims: tuple[int, int]) -> _Seen:
     corners = (rois.reshape(-1, 4, 2) * rois.dtype.type(size.scale)).transpose(2, 1, 0)
     matrices = _matrices(corners[0], corners[1], size)
     down, along = np.arange(size.height, dtype=rois.dtype)[:, None], np.arange(size.width, dtype=rois.dtype)
@@ -570,7 +570,7 @@ def _seen(rois: Array, size: PooledSize, dims: tuple[int, int]) -> _Seen:
     u, v, w = (terms[at] * along + terms[at + 1] * down + terms[at + 2] for at in (0, 3, 6))
     with np.errstate(all="ignore"):
         x, y = u / w, v / w
-    seen = _inside(x, y, corners[0], corners[1])
+    seen = _quadrilateral_mask(x, y, corners[0], corners[1])
     for place, length in ((x, dims[1]), (y, dims[0])):
         seen &= (place > -0.5 + _NEAR) & (place < length - 0.5 - _NEAR)
     x, y = (np.where(seen, place, 0).clip(0, length - 1) for place, length in ((x, dims[1]), (y, dims[0])))
@@ -583,7 +583,7 @@ def _roi_perspective_transform(
     X: object, ROIs: object, *, size: PooledSize = per_op(_size)
 ) -> tuple[object, Array, Array]:
     x, rois = plain(X), plain(ROIs)
-    found, flat = _seen(rois, size, x.shape[2:]), x.reshape(*x.shape[:2], -1)
+    found, flat = _perspective_samples(rois, size, x.shape[2:]), x.reshape(*x.shape[:2], -1)
     out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
     for region, image in enumerate(images_of(ROIs, None, len(x))):
         part = Samples(found.at.places[:, region], found.at.weights[:, region], found.at.slopes)
@@ -597,7 +597,7 @@ def _roi_perspective_transform_grad(
     X: object, ROIs: object, Out_GRAD: object, *, size: PooledSize = per_op(_size)
 ) -> Array:
     x, rois, slopes = plain(X), plain(ROIs), plain(Out_GRAD)
-    found = _seen(rois, size, x.shape[2:])
+    found = _perspective_samples(rois, size, x.shape[2:])
     result = np.zeros_like(x).reshape(*x.shape[:2], -1)
     for region, image in enumerate(images_of(ROIs, None, len(x))):
         for places, weights in zip(found.at.places[:, region], found.at.weights[:, region], strict=True):
@@ -625,7 +625,7 @@ def _edge(start: Array, stop: Array) -> Array:
     return points[::-1] if flipped else points
 
 
-def _drawn(polygon: Array, side: int) -> Array:
+def _polygon_mask(polygon: Array, side: int) -> Array:
     """The pixels [side, side] inside of a polygon [corners, 2].
 
     Masks are rasterised like those of COCO: each crossing of the outline with the middle of a column of pixels toggles
@@ -648,7 +648,7 @@ def _drawn(polygon: Array, side: int) -> Array:
 def _mask(polygons: list[Array], box: Array, side: int) -> Array:
     """The pixels of an object in a box that is scaled to `side` by `side` pixels."""
     sides = np.maximum(box[2:] - box[:2], 1)
-    drawn = [_drawn((polygon - box[:2]) * polygon.dtype.type(side) / sides, side) for polygon in polygons]
+    drawn = [_polygon_mask((polygon - box[:2]) * polygon.dtype.type(side) / sides, side) for polygon in polygons]
     return np.any(drawn, axis=0)
 
 
@@ -712,6 +712,6 @@ def _generate_mask_labels_values(op: Op) -> Run:
             of(rois[at], labels[at].reshape(-1), info[at, 2], kinds[at].reshape(-1), crowd[at].reshape(-1), objects)
             for at, objects in enumerate(_polygons(GtSegms, len(info)))
         ]
-        return tuple(joined([item[slot] for item in results]) for slot in range(3))
+        return tuple(ragged_from_parts([item[slot] for item in results]) for slot in range(3))
 
     return run

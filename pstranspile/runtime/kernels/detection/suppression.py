@@ -14,15 +14,15 @@ from pstranspile.ops.detection.proposals import one_of
 from pstranspile.ops.detection.suppression import AP_TYPES, anchors_of, mask_of
 from pstranspile.runtime.kernels.detection.boxes import (
     best_of,
-    decoded,
-    joined,
-    kept,
+    decode_boxes,
     likeliest,
+    non_maximum_suppression,
     offsets_of,
     overlaps,
     parts_of,
+    ragged_from_parts,
     require_count,
-    rounded,
+    round_half_away,
 )
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, plain
@@ -98,14 +98,14 @@ def _rows(image: _Image, chosen: list[tuple[int, Array]]) -> tuple[Array, Array]
     return np.concatenate(rows), np.concatenate(numbers)
 
 
-def _chosen(image: _Image, by_class: bool, settings: _Settings) -> list[tuple[int, Array]]:
+def _select_boxes(image: _Image, by_class: bool, settings: _Settings) -> list[tuple[int, Array]]:
     """The indices of the selected boxes, per label."""
     chosen: list[tuple[int, Array]] = []
     for label, scores in enumerate(image.scores):
         if label == settings.background:
             continue
         order = likeliest(scores, settings.threshold, settings.first)
-        places = kept(image.of_class(label), order, settings.overlap, settings.eta, settings.edge)
+        places = non_maximum_suppression(image.of_class(label), order, settings.overlap, settings.eta, settings.edge)
         chosen.append((label, np.sort(places) if by_class else places))
     best = best_of(chosen, [image.scores[label, places] for label, places in chosen], settings.most)
     return [(label, np.sort(places) if by_class else places) for label, places in best]
@@ -113,7 +113,7 @@ def _chosen(image: _Image, by_class: bool, settings: _Settings) -> list[tuple[in
 
 def _or_none(rows: list[Array]) -> LoDTensor:
     """The rows of all images. If there are none, the result is a single -1, as in Fluid."""
-    result = joined(rows)
+    result = ragged_from_parts(rows)
     if len(result.data):
         return result
     return LoDTensor(np.full((1, 1), -1, result.data.dtype), [[0, 1]])
@@ -122,18 +122,18 @@ def _or_none(rows: list[Array]) -> LoDTensor:
 @plain_kernel("multiclass_nms", lod="new")
 def _multiclass_nms_values(BBoxes: object, Scores: object, *, settings: _Settings = per_op(_settings)) -> LoDTensor:
     images = _images(BBoxes, Scores)
-    return _or_none([_rows(image, _chosen(image, by_class, settings))[0] for by_class, image in images])
+    return _or_none([_rows(image, _select_boxes(image, by_class, settings))[0] for by_class, image in images])
 
 
 @plain_kernel("multiclass_nms2", "Out Index", lod="new")
 def _multiclass_nms2_values(
     BBoxes: object, Scores: object, *, settings: _Settings = per_op(_settings)
 ) -> tuple[LoDTensor, LoDTensor]:
-    chosen = [_rows(image, _chosen(image, by_class, settings)) for by_class, image in _images(BBoxes, Scores)]
-    return joined([rows for rows, _ in chosen]), joined([numbers for _, numbers in chosen])
+    chosen = [_rows(image, _select_boxes(image, by_class, settings)) for by_class, image in _images(BBoxes, Scores)]
+    return ragged_from_parts([rows for rows, _ in chosen]), ragged_from_parts([numbers for _, numbers in chosen])
 
 
-def _merged(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:
+def _merge_boxes(boxes: Array, scores: Array, overlap: float, edge: int) -> Array:
     """Merges each box with the previous one if they overlap enough, in place, and returns the remaining indices.
 
     A merged box is the mean of both weighted by their scores, and its score is the sum.
@@ -163,9 +163,9 @@ def _locality_aware_nms_values(op: Op) -> Run:
         for label, scores in enumerate(own.scores):
             if label == settings.background:
                 continue
-            left = _merged(boxes, scores, settings.overlap, settings.edge)
+            left = _merge_boxes(boxes, scores, settings.overlap, settings.edge)
             order = left[likeliest(scores[left], settings.threshold, settings.first)]
-            chosen.append((label, kept(boxes, order, settings.overlap, settings.eta, settings.edge)))
+            chosen.append((label, non_maximum_suppression(boxes, order, settings.overlap, settings.eta, settings.edge)))
         best = best_of(chosen, [own.scores[label, places] for label, places in chosen], settings.most)
         return _rows(own, best)[0]
 
@@ -183,7 +183,7 @@ def _matrix_nms_values(op: Op) -> Run:
     settings = _settings(op._replace(attrs=op.attrs | {"nms_threshold": 0.0, "nms_eta": 1.0}))
     gaussian, sigma, least = flag(op, "use_gaussian"), real(op, "gaussian_sigma"), real(op, "post_threshold")
 
-    def lowered(boxes: Array, scores: Array) -> Array:
+    def decay_scores(boxes: Array, scores: Array) -> Array:
         shares = np.tril(overlaps(boxes, boxes, settings.edge), -1)
         most = shares.max(axis=1, initial=0)
         if gaussian:
@@ -201,7 +201,7 @@ def _matrix_nms_values(op: Op) -> Run:
                 continue
             order = likeliest(scores, settings.threshold, settings.first)
             boxes = image.of_class(label)[order]
-            values = lowered(boxes, scores[order])
+            values = decay_scores(boxes, scores[order])
             there = values > least
             labels = np.full(len(order), label, boxes.dtype)
             rows.append(np.column_stack([labels, values, boxes])[there].astype(boxes.dtype))
@@ -213,7 +213,7 @@ def _matrix_nms_values(op: Op) -> Run:
 
     def run(BBoxes: object, Scores: object) -> tuple[LoDTensor, LoDTensor]:
         chosen = [of(image) for _, image in _images(BBoxes, Scores, shared=True)]
-        return joined([rows for rows, _ in chosen]), joined([numbers for _, numbers in chosen])
+        return ragged_from_parts([rows for rows, _ in chosen]), ragged_from_parts([numbers for _, numbers in chosen])
 
     return run
 
@@ -229,12 +229,12 @@ def _retinanet_detection_output_values(op: Op) -> Run:
     def of(boxes: list[Array], scores: list[Array], anchors: list[Array], info: Array) -> Array:
         classes = scores[0].shape[1]
         rows: list[Array] = []
-        height, width = rounded(info[:2] / info[2])
+        height, width = round_half_away(info[:2] / info[2])
         edges = np.array([width - 1, height - 1] * 2, boxes[0].dtype)
         for level, (codes, score, anchor) in enumerate(zip(boxes, scores, anchors, strict=True)):
             flat = score.reshape(-1)
             places = likeliest(flat, threshold if level < len(boxes) - 1 else 0.0, first)
-            made = decoded(anchor[places // classes], codes[places // classes], 1.0, 1) / info[2]
+            made = decode_boxes(anchor[places // classes], codes[places // classes], 1.0, 1) / info[2]
             made = np.maximum(np.minimum(made, edges), 0)
             rows.append(np.column_stack([places % classes, flat[places], made]).astype(boxes[0].dtype))
         whole = np.concatenate(rows)
@@ -242,7 +242,7 @@ def _retinanet_detection_output_values(op: Op) -> Run:
         for label in range(classes):
             mine = np.nonzero(whole[:, 0] == label)[0]
             order = mine[np.argsort(-whole[mine, 1], kind="stable")]
-            chosen.append((label, kept(whole[:, 2:], order, overlap, eta, 1)))
+            chosen.append((label, non_maximum_suppression(whole[:, 2:], order, overlap, eta, 1)))
         best = best_of(chosen, [whole[places, 1] for _, places in chosen], most)
         result = whole[np.concatenate([places for _, places in best]).astype("int64")]
         result[:, 0] += 1
@@ -252,7 +252,9 @@ def _retinanet_detection_output_values(op: Op) -> Run:
         boxes, scores, anchors = ([plain(level) for level in levels] for levels in (BBoxes, Scores, Anchors))
         info = plain(ImInfo)
         images = range(len(info))
-        return joined([of([b[at] for b in boxes], [s[at] for s in scores], anchors, info[at]) for at in images])
+        return ragged_from_parts(
+            [of([b[at] for b in boxes], [s[at] for s in scores], anchors, info[at]) for at in images]
+        )
 
     return run
 
@@ -483,7 +485,7 @@ class _Counts(NamedTuple):
     wrong: list[list[tuple[float, float]]]
 
 
-def _before(classes: int, state: tuple[object, object, object] | None) -> _Counts:
+def _previous_counts(classes: int, state: tuple[object, object, object] | None) -> _Counts:
     """The counts of earlier batches; empty counts without a state."""
     objects = np.zeros(classes, "int32")
     right: list[list[tuple[float, float]]] = [[] for _ in range(classes)]
@@ -551,7 +553,7 @@ def _precision(right: list[tuple[float, float]], wrong: list[tuple[float, float]
     return sum(float(precision[recall >= step / 10].max(initial=0)) for step in range(11)) / 11
 
 
-def _gathered(lists: list[list[tuple[float, float]]]) -> LoDTensor:
+def _ragged_from_lists(lists: list[list[tuple[float, float]]]) -> LoDTensor:
     ends = [0, *np.cumsum([len(rows) for rows in lists]).tolist()]
     return LoDTensor(np.array([row for rows in lists for row in rows], "float32").reshape(-1, 2), [ends])
 
@@ -568,7 +570,7 @@ def _detection_map_values(op: Op) -> Run:
         DetectRes: object, Label: object, HasState: Array | None, PosCount: object, TruePos: object, FalsePos: object
     ) -> tuple[Array, LoDTensor, LoDTensor, Array]:
         there = HasState is not None and bool(plain(HasState).reshape(-1)[:1].any())
-        counts = _before(rule.classes, (PosCount, TruePos, FalsePos) if there else None)
+        counts = _previous_counts(rule.classes, (PosCount, TruePos, FalsePos) if there else None)
         detections, labels = parts_of(DetectRes, "DetectRes"), parts_of(Label, "Label")
         require_count(detections, len(labels), "DetectRes")
         for rows, objects in zip(detections, labels, strict=True):
@@ -579,6 +581,6 @@ def _detection_map_values(op: Op) -> Run:
             if counts.objects[number] not in (0, background)
         ]
         mean = np.array([sum(precisions) / len(precisions) if precisions else 0.0], "float32")
-        return counts.objects[:, None], _gathered(counts.right), _gathered(counts.wrong), mean
+        return counts.objects[:, None], _ragged_from_lists(counts.right), _ragged_from_lists(counts.wrong), mean
 
     return run

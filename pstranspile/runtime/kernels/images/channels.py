@@ -13,9 +13,9 @@ from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.images.channels import RATIOS, SIZES, scaled_dim
 from pstranspile.ops.shapes import Dims
 from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import first
+from pstranspile.runtime.kernels.numeric import first_number
 from pstranspile.runtime.kernels.rows import add_rows
-from pstranspile.runtime.kernels.tensors.shape import folded
+from pstranspile.runtime.kernels.tensors.shape import gradient_of_take
 from pstranspile.runtime.values import Array
 
 
@@ -41,20 +41,20 @@ def _pixel_shuffle_grad(Out_GRAD: Array, *, upscale_factor: int = 1) -> Array:
     return parts.transpose(0, 1, 3, 5, 2, 4).reshape(batch, -1, height // upscale_factor, width // upscale_factor)
 
 
-def _interleaved(x: Array, groups: int) -> Array:
+def _shuffle_channels(x: Array, groups: int) -> Array:
     _require_multiple(x.shape[1], groups, "channels")
     return x.reshape(len(x), groups, x.shape[1] // groups, -1).swapaxes(1, 2).reshape(x.shape)
 
 
 @plain_kernel("shuffle_channel")
 def _shuffle_channel_values(X: Array, *, group: int = 1) -> Array:
-    return _interleaved(X, group)
+    return _shuffle_channels(X, group)
 
 
 @plain_kernel("shuffle_channel_grad", "X@GRAD")
 def _shuffle_channel_grad(Out_GRAD: Array, *, group: int = 1) -> Array:
     _require_multiple(Out_GRAD.shape[1], group, "channels")
-    return _interleaved(Out_GRAD, Out_GRAD.shape[1] // group)
+    return _shuffle_channels(Out_GRAD, Out_GRAD.shape[1] // group)
 
 
 def _squares(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def _space_to_depth_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
     return parts.transpose(0, 3, 5, 1, 2, 4).reshape(X.shape)
 
 
-def _shifted(op: Op, x: Array, *, back: bool) -> Array:
+def _shift_channels(op: Op, x: Array, *, back: bool) -> Array:
     """X with some channels moved one step later and as many one step earlier within each sequence of images, and zeros
     in the gaps; `back`: in the opposite directions, for the gradient.
     """
@@ -103,12 +103,12 @@ def _shifted(op: Op, x: Array, *, back: bool) -> Array:
 
 @plain_kernel("temporal_shift")
 def _temporal_shift_values(X: Array, *, op: Op) -> Array:
-    return _shifted(op, X, back=False)
+    return _shift_channels(op, X, back=False)
 
 
 @plain_kernel("temporal_shift_grad", "X@GRAD")
 def _temporal_shift_grad(Out_GRAD: Array, *, op: Op) -> Array:
-    return _shifted(op, Out_GRAD, back=True)
+    return _shift_channels(op, Out_GRAD, back=True)
 
 
 def _candidates(op: Op, x: Array) -> tuple[Array, int]:
@@ -216,7 +216,7 @@ class _Resized(NamedTuple):
     """Whether the distance is given, and positions are computed in double precision."""
 
 
-def _resized(op: Op, dim: int, size: int, given: object) -> _Resized:
+def _resized_dim(op: Op, dim: int, size: int, given: object) -> _Resized:
     """A dim with the distance that an attribute gives, or else as in Fluid, which computes distances in float32."""
     aligned = flag(op, "align_corners")
     if isinstance(given, float):
@@ -285,9 +285,9 @@ def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Ar
     attributes.
     """
     out_size, size_tensors, scale_tensor = given
-    scale = real(op, "scale") if scale_tensor is None else first(scale_tensor)
+    scale = real(op, "scale") if scale_tensor is None else first_number(scale_tensor)
     if size_tensors:
-        result = tuple(int(first(part)) for part in size_tensors)
+        result = tuple(int(first_number(part)) for part in size_tensors)
     elif out_size is not None:
         result = tuple(out_size.reshape(-1).tolist())
     elif scale > 0:
@@ -310,7 +310,7 @@ def _plan(
     ratios = [op.attrs.get(name) for name in RATIOS[-len(dims) :]]
     for axis, dim, size, ratio in zip(axes, dims, _sizes(op, dims, given), ratios, strict=True):
         broadcast = [size if at == axis else 1 for at in range(x.ndim)]
-        taps = method(op, _resized(op, dim, size, ratio))
+        taps = method(op, _resized_dim(op, dim, size, ratio))
         yield axis, [(index, weight.astype(kind).reshape(broadcast)) for index, weight in taps]
 
 
@@ -337,7 +337,7 @@ def _interpolate_grad(op: Op) -> Run:
     ) -> Array:
         result = Out_GRAD
         for axis, taps in _plan(op, X, (OutSize, SizeTensor, Scale)):
-            result = sum(folded(result * weight, axis, index, X.shape[axis]) for index, weight in taps)
+            result = sum(gradient_of_take(result * weight, axis, index, X.shape[axis]) for index, weight in taps)
         return result
 
     return run

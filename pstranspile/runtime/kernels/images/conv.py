@@ -28,8 +28,8 @@ from pstranspile.ops.images.conv import (
 )
 from pstranspile.ops.shapes import Dims, Padding
 from pstranspile.runtime.arithmetic import either, loops, matmul, sum_of_products
-from pstranspile.runtime.kernels.detection.boxes import Samples, samples, scattered
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.detection.boxes import Samples, samples, scatter_samples
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain
 from pstranspile.runtime.values import Array, LoDTensor
 
@@ -62,7 +62,7 @@ class Windows(NamedTuple):
             result = np.empty((x.shape[0], self.groups, terms, math.prod(self.counts)), x.dtype)
             if loops.unfold(x, result, _geometry(self)):
                 return result
-        padded = self._padded(x) if any(map(any, self.padding)) else x
+        padded = self._pad_images(x) if any(map(any, self.padding)) else x
         images, channels, *spatial = padded.strides
         in_window = (stride * dilation for stride, dilation in zip(spatial, self.dilations, strict=True))
         to_next = (stride * step for stride, step in zip(spatial, self.strides, strict=True))
@@ -74,7 +74,7 @@ class Windows(NamedTuple):
         )
         return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
 
-    def _padded(self, x: Array) -> Array:
+    def _pad_images(self, x: Array) -> Array:
         result = np.zeros((*x.shape[:2], *self.padded_dims()), x.dtype)
         result[(..., *self.inner())] = x
         return result
@@ -148,7 +148,7 @@ def depthwise_gradients(
     of_windows = _channels_last(gradient)
     taps = filters.reshape(channels, -1).T
     weights = np.tile(taps, (1, images))
-    padded = _padded(windows, x) if wants_filter else None
+    padded = _pad_channels_last(windows, x) if wants_filter else None
     whole = np.zeros((*windows.padded_dims(), images * channels), of_windows.dtype) if wants_input else None
     terms, sums = np.empty_like(of_windows), np.empty(weights.shape, of_windows.dtype)
     for element, (_, place) in enumerate(windows.places()):
@@ -173,7 +173,7 @@ def _channels_first(x: Array, dims: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.moveaxis(x, -1, 0)).reshape(dims)
 
 
-def _padded(windows: Windows, x: Array) -> Array:
+def _pad_channels_last(windows: Windows, x: Array) -> Array:
     result = np.zeros((*windows.padded_dims(), math.prod(x.shape[:2])), x.dtype)
     result[windows.inner()] = np.moveaxis(x.reshape(-1, *x.shape[2:]), 0, -1)
     return result
@@ -363,7 +363,7 @@ _gradients = either(_fastest_gradients, _gradients_by_image)
 
 @kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
 def _conv_grad(op: Op) -> Run:
-    return conv_gradients(op, wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD"))
+    return conv_gradients(op, has_output(op, "Input@GRAD"), has_output(op, "Filter@GRAD"))
 
 
 def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
@@ -429,7 +429,7 @@ def _channel_columns(x: Array, groups: int) -> Array:
     return x.reshape(len(x), groups, x.shape[1] // groups, math.prod(x.shape[2:]))
 
 
-def _within(windows: Windows) -> Windows:
+def _without_negative_padding(windows: Windows) -> Windows:
     """The windows with negative padding replaced by 0. Elements of the result beyond the last window stay 0."""
     extra = tuple(max(-after, 0) for _, after in windows.padding)
     shape = (*windows.shape[:2], *(dim - more for dim, more in zip(windows.shape[2:], extra, strict=True)))
@@ -449,7 +449,9 @@ def _conv_transpose_values(Input: Array, Filter: Array, *, op: Op) -> Array:
     x = channels_first(op, Input)
     windows = _transposed_windows(op, x, Filter)
     filters = filter_matrices(Filter, windows.groups)
-    images = _within(windows).images(matmul(filters, _channel_columns(x, windows.groups), transpose_a=True))
+    images = _without_negative_padding(windows).images(
+        matmul(filters, _channel_columns(x, windows.groups), transpose_a=True)
+    )
     return as_asked(op, np.ascontiguousarray(_to(images, windows.shape[2:])))
 
 
@@ -463,7 +465,7 @@ def _conv_transpose_grad(
 ) -> tuple[Array | None, Array | None]:
     x = channels_first(op, Input)
     windows = _transposed_windows(op, x, Filter)
-    inner = _within(windows)
+    inner = _without_negative_padding(windows)
     gradient = inner.columns(_to(channels_first(op, Output_GRAD), inner.shape[2:]))
     input_grad = filter_grad = None
     if wants_Input_GRAD:
@@ -484,22 +486,22 @@ def _plain_windows(shape: Dims, size: Dims, strides: Dims, dilations: Dims, padd
     return Windows(shape, size, 1, strides, dilations, padding, counts)
 
 
-def _unfolded(op: Op, shape: Dims) -> Windows:
+def _unfold_windows(op: Op, shape: Dims) -> Windows:
     strides, dilations = ints_attr(op, "strides"), ints_attr(op, "dilations")
     return _plain_windows(shape, ints_attr(op, "kernel_sizes"), strides, dilations, ints_attr(op, "paddings"))
 
 
 @plain_kernel("unfold", "Y")
 def _unfold_values(X: Array, *, op: Op) -> Array:
-    return _unfolded(op, X.shape).columns(X)[:, 0]
+    return _unfold_windows(op, X.shape).columns(X)[:, 0]
 
 
 @plain_kernel("unfold_grad", "X@GRAD", lod="none")
 def _unfold_grad(X: Array, Y_GRAD: Array, *, op: Op) -> Array:
-    return np.ascontiguousarray(_unfolded(op, X.shape).images(Y_GRAD))
+    return np.ascontiguousarray(_unfold_windows(op, X.shape).images(Y_GRAD))
 
 
-def _sequenced(op: Op, shape: Dims) -> Windows:
+def _im2sequence_windows(op: Op, shape: Dims) -> Windows:
     return _plain_windows(shape, ints_attr(op, "kernels"), ints_attr(op, "strides"), (1, 1), ints_attr(op, "paddings"))
 
 
@@ -527,7 +529,7 @@ def _im2sequence_values(op: Op) -> Run:
 
     def run(X: Array | LoDTensor, Y: Array | LoDTensor | None) -> LoDTensor:
         x: Array = plain(X)
-        windows = _sequenced(op, x.shape)
+        windows = _im2sequence_windows(op, x.shape)
         if Y is None:
             step = math.prod(windows.counts)
             return LoDTensor(_as_rows(windows.columns(x)), [list(range(0, len(x) * step + 1, step))])
@@ -544,7 +546,7 @@ def _im2sequence_values(op: Op) -> Run:
 
 @plain_kernel("im2sequence_grad", "X@GRAD", lod="none")
 def _im2sequence_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
-    windows = _sequenced(op, X.shape)
+    windows = _im2sequence_windows(op, X.shape)
     rows = len(X) * math.prod(windows.counts)
     if len(Out_GRAD) != rows:
         raise ValueError(f"Out has {len(Out_GRAD)} rows, X has {rows} windows: Y lets no gradient through")
@@ -567,7 +569,7 @@ class _Moved(NamedTuple):
     dims: tuple[int, ...]
 
 
-def _moved(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _Moved:
+def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _Moved:
     """The samples of an image [channels, height, width]. There are two offsets, a row and a column, for each element of
     the window.
     """
@@ -604,7 +606,7 @@ def _deformed_columns(moved: _Moved, x: Array) -> Array:
     return np.stack([at.of(part) for at, part in zip(moved.at, flat, strict=True)])
 
 
-def _grouped(op: Op, columns: Array) -> Array:
+def _split_groups(op: Op, columns: Array) -> Array:
     """Columns as [groups, channels of a group and window, places]."""
     return columns.reshape(int_attr(op, "groups"), -1, columns.shape[-1])
 
@@ -614,33 +616,33 @@ def _deformable_conv_values(op: Op) -> Run:
     groups = int_attr(op, "groups")
 
     def image(x: Array, offset: Array, mask: Array | None, filters: Array) -> Array:
-        moved = _moved(op, x, offset, mask, filters.shape[2:])
-        columns = _grouped(op, _deformed_columns(moved, x) * moved.mask[:, None])
+        moved = _deformed_samples(op, x, offset, mask, filters.shape[2:])
+        columns = _split_groups(op, _deformed_columns(moved, x) * moved.mask[:, None])
         made = filters.reshape(groups, len(filters) // groups, -1) @ columns
         return made.reshape(len(filters), *moved.dims)
 
-    def convolved(Input: Array, Offset: Array, Mask: Array | None, Filter: Array) -> Array:
+    def convolve(Input: Array, Offset: Array, Mask: Array | None, Filter: Array) -> Array:
         masks = [None] * len(Input) if Mask is None else Mask
         return np.stack([image(x, offset, mask, Filter) for x, offset, mask in zip(Input, Offset, masks, strict=True)])
 
-    def unmasked(Input: Array, Offset: Array, Filter: Array) -> Array:
-        return convolved(Input, Offset, None, Filter)
+    def convolve_unmasked(Input: Array, Offset: Array, Filter: Array) -> Array:
+        return convolve(Input, Offset, None, Filter)
 
-    return convolved if op.type == "deformable_conv" else unmasked
+    return convolve if op.type == "deformable_conv" else convolve_unmasked
 
 
 def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array, slope: Array) -> tuple[Array, ...]:
     """The gradients of an image, its offsets, its mask and the filters."""
     groups, pixels = int_attr(op, "groups"), x.shape[1] * x.shape[2]
-    moved = _moved(op, x, offset, mask, filters.shape[2:])
+    moved = _deformed_samples(op, x, offset, mask, filters.shape[2:])
     values = _deformed_columns(moved, x)
     by_group = slope.reshape(groups, len(filters) // groups, -1)
-    of_filters = by_group @ _grouped(op, values * moved.mask[:, None]).transpose(0, 2, 1)
+    of_filters = by_group @ _split_groups(op, values * moved.mask[:, None]).transpose(0, 2, 1)
     rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ by_group
     back = rows.reshape(values.shape)
     masked = back * moved.mask[:, None]
     flat = x.reshape(len(moved.at), -1, pixels)
-    of_x = np.stack([scattered(at, part, pixels) for at, part in zip(moved.at, masked, strict=True)])
+    of_x = np.stack([scatter_samples(at, part, pixels) for at, part in zip(moved.at, masked, strict=True)])
     of_offset = np.stack(
         [
             np.stack(

@@ -20,8 +20,8 @@ from pstranspile.runtime.arithmetic import (
     root,
     sum_of_channels,
 )
-from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, kernel, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import as_matrix, first
+from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, has_output, kernel, plain_kernel
+from pstranspile.runtime.kernels.numeric import as_matrix, first_number
 from pstranspile.runtime.values import Array
 
 
@@ -55,18 +55,18 @@ def _batch_norm_values(op: Op) -> Run:
     channels, epsilon = _channels(op), real(op, "epsilon")
     of_sample = bool(op.attrs.get("sample_variance"))
 
-    def normalised(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
+    def normalise_channels(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
         over, dims = channels(x)
         out = np.empty_like(x)
         if 1 not in over and loops.scale_channels(x, inverse * scale, bias - mean * inverse * scale, out):
             return out
         return x * (inverse * scale).reshape(dims) + (bias - mean * inverse * scale).reshape(dims)
 
-    def fixed(X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array) -> BatchNormOutputs:
+    def run_inference(X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array) -> BatchNormOutputs:
         inverse = 1 / root(Variance + epsilon)
-        return normalised(X, Scale, Bias, Mean, inverse), None, None, Mean.copy(), inverse
+        return normalise_channels(X, Scale, Bias, Mean, inverse), None, None, Mean.copy(), inverse
 
-    def trained(
+    def run_training(
         X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array, MomentumTensor: Array | None
     ) -> BatchNormOutputs:
         if _is_single(X, Scale.size):
@@ -79,12 +79,12 @@ def _batch_norm_values(op: Op) -> Run:
             squares = np.square(X - mean.reshape(dims))
         variance = sum_of_channels(squares, over, False) / count
         inverse = inverse_root(variance + epsilon)
-        kept = float(number_of(X)(real(op, "momentum"))) if MomentumTensor is None else first(MomentumTensor)
-        y = normalised(X, Scale, Bias, mean, inverse)
+        kept = float(number_of(X)(real(op, "momentum"))) if MomentumTensor is None else first_number(MomentumTensor)
+        y = normalise_channels(X, Scale, Bias, mean, inverse)
         spread = variance * (count / max(count - 1, 1)) if of_sample else variance
         return y, Mean * kept + mean * (1 - kept), Variance * kept + spread * (1 - kept), mean, inverse
 
-    return fixed if _fixed_statistics(op) else trained
+    return run_inference if _fixed_statistics(op) else run_training
 
 
 @kernel("batch_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
@@ -208,7 +208,7 @@ def _layer_norm_values(
 @kernel("layer_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
 def _layer_norm_grad(op: Op) -> Run:
     axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
-    wants_x = wanted(op, "X@GRAD")
+    wants_x = has_output(op, "X@GRAD")
 
     def run(
         X: Array, Scale: Array | None, Mean: Array, Variance: Array, Y_GRAD: Array
@@ -236,7 +236,7 @@ def _broadcastable(values: Array, rank: int, axis: int) -> Array:
     return values.reshape([values.size if dim == axis else 1 for dim in range(rank)])
 
 
-def _grouped(op: Op, x: Array) -> Array:
+def _split_groups(op: Op, x: Array) -> Array:
     """X as [images, groups, channels of a group, elements]. Raises ValueError unless groups divide the channels."""
     groups, axis = int_attr(op, "groups"), channel_axis(op, x.ndim)
     if groups < 1 or x.shape[axis] % groups:
@@ -244,14 +244,14 @@ def _grouped(op: Op, x: Array) -> Array:
     return np.moveaxis(x, axis, 1).reshape(len(x), groups, x.shape[axis] // groups, -1)
 
 
-def _ungrouped(op: Op, x: Array, like: Array) -> Array:
+def _merge_groups(op: Op, x: Array, like: Array) -> Array:
     axis = channel_axis(op, like.ndim)
     dims = np.moveaxis(like, axis, 1).shape
     return np.ascontiguousarray(np.moveaxis(x.reshape(dims), 1, axis))
 
 
 def _of_groups(values: Array, like: Array) -> Array:
-    """A value for each channel with dims that broadcast to the result of `_grouped`."""
+    """A value for each channel with dims that broadcast to the result of `_split_groups`."""
     return values.reshape(like.shape[1], like.shape[2], 1)
 
 
@@ -259,7 +259,7 @@ def _of_groups(values: Array, like: Array) -> Array:
 def _group_norm_values(
     X: Array, Scale: Array | None, Bias: Array | None, *, op: Op, epsilon: float
 ) -> tuple[Array, Array, Array]:
-    x = _grouped(op, X)
+    x = _split_groups(op, X)
     mean = np.mean(x, axis=(2, 3), keepdims=True)
     y = x - mean
     variance = np.mean(np.square(y), axis=(2, 3), keepdims=True)
@@ -268,14 +268,14 @@ def _group_norm_values(
         y *= _of_groups(Scale, x)
     if Bias is not None:
         y += _of_groups(Bias, x)
-    return _ungrouped(op, y, X), mean[:, :, 0, 0], variance[:, :, 0, 0]
+    return _merge_groups(op, y, X), mean[:, :, 0, 0], variance[:, :, 0, 0]
 
 
 @plain_kernel("group_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
 def _group_norm_grad(
     Scale: Array | None, Bias: Array | None, Y: Array, Variance: Array, Y_GRAD: Array, *, op: Op, epsilon: float
 ) -> tuple[Array, Array | None, Array | None]:
-    normal, gradient = _grouped(op, Y), _grouped(op, Y_GRAD)
+    normal, gradient = _split_groups(op, Y), _split_groups(op, Y_GRAD)
     inner = gradient
     if Bias is not None:
         normal = normal - _of_groups(Bias, normal)
@@ -289,7 +289,7 @@ def _group_norm_grad(
     shared = shared + normal * np.mean(inner * normal, axis=(2, 3), keepdims=True)
     scale_grad = None if Scale is None else np.add.reduce(gradient * normal, axis=(0, 3)).reshape(-1)
     bias_grad = None if Bias is None else np.add.reduce(gradient, axis=(0, 3)).reshape(-1)
-    return _ungrouped(op, (inner - shared) * inverse, Y), scale_grad, bias_grad
+    return _merge_groups(op, (inner - shared) * inverse, Y), scale_grad, bias_grad
 
 
 @plain_kernel("instance_norm", "Y SavedMean SavedVariance", lod="Y")

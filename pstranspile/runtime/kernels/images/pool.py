@@ -48,11 +48,11 @@ class Windows(NamedTuple):
             yield (..., *(place if isinstance(place[0], slice) else np.ix_(*place)))
 
     @property
-    def apart(self) -> bool:
+    def are_disjoint(self) -> bool:
         """Whether windows don't overlap."""
         return all(getattr(choice[0], "step", 0) >= len(choice) for choice in self.choices)
 
-    def cropped(self, padded: Array, dims: tuple[int, ...]) -> Array:
+    def crop_padding(self, padded: Array, dims: tuple[int, ...]) -> Array:
         """Padded images without their padding; `dims` are their spatial dims then."""
         return padded[
             (..., *(slice(before, before + dim) for dim, (before, _) in zip(dims, self.padding, strict=True)))
@@ -144,13 +144,13 @@ def gradient_of_largest(windows: Windows, x: Array, out: Array, gradient: Array)
         hit = padded[place] == out
         np.greater(hit, taken, out=hit)
         taken |= hit
-        if windows.apart:
+        if windows.are_disjoint:
             np.multiply(gradient, hit, out=result[place])
         elif isinstance(place[1], slice):
             result[place] += gradient * hit
         else:  # windows of adaptive pooling overlap
             np.add.at(result, (slice(None), slice(None), *place[1:]), gradient * hit)
-    return windows.cropped(result, x.shape[2:])
+    return windows.crop_padding(result, x.shape[2:])
 
 
 def gradient_of_average(windows: Windows, x: Array, gradient: Array) -> Array:
@@ -159,7 +159,7 @@ def gradient_of_average(windows: Windows, x: Array, gradient: Array) -> Array:
     result = np.zeros_like(windows.pad(x, 0))
     for place in windows.places():
         result[place] += share
-    return windows.cropped(result, x.shape[2:])
+    return windows.crop_padding(result, x.shape[2:])
 
 
 @kernel("pool2d pool3d")
@@ -172,7 +172,7 @@ def _pool_values(op: Op) -> Run:
         x = channels_first(op, X)
         windows = windows_of(op, x.shape[2:])
         if flag(op, "adaptive"):
-            return as_asked(op, _along(x, _members(op, x)) / windows.counts.astype(x.dtype))
+            return as_asked(op, _multiply_spatial_dims(x, _members(op, x)) / windows.counts.astype(x.dtype))
         return as_asked(op, average_of(windows, x))
 
     return largest if is_max(op) else average
@@ -199,7 +199,7 @@ def _members(op: Op, x: Array) -> list[Array]:
     return result
 
 
-def _along(x: Array, matrices: list[Array]) -> Array:
+def _multiply_spatial_dims(x: Array, matrices: list[Array]) -> Array:
     """Images multiplied by a matrix along each of their spatial dims."""
     for axis, matrix in enumerate(matrices, 2):
         x = np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T, -1, axis)
@@ -217,7 +217,7 @@ def _pool_grad(op: Op) -> Run:
         windows = windows_of(op, x.shape[2:])
         if flag(op, "adaptive"):
             share = gradient / windows.counts.astype(x.dtype)
-            return as_asked(op, _along(share, [matrix.T for matrix in _members(op, x)]))
+            return as_asked(op, _multiply_spatial_dims(share, [matrix.T for matrix in _members(op, x)]))
         return as_asked(op, gradient_of_average(windows, x, gradient))
 
     return of_largest if is_max(op) else of_average

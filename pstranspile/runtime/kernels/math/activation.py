@@ -18,7 +18,7 @@ from pstranspile.runtime.arithmetic import (
 )
 from pstranspile.runtime.arithmetic.numpy import erf
 from pstranspile.runtime.kernels.kernel import OVER, Run, in_place, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import below_largest, first, formula
+from pstranspile.runtime.kernels.numeric import below_largest, first_number, formula
 from pstranspile.runtime.kernels.rows import merge_rows
 from pstranspile.runtime.values import Array, SelectedRows
 
@@ -238,19 +238,19 @@ def _round(X: Array) -> Array:
 
 @plain_kernel("pow")
 def _pow(X: Array, FactorTensor: Array | None, *, factor: float) -> Array:
-    return power(X, X.dtype.type(factor if FactorTensor is None else first(FactorTensor)))
+    return power(X, X.dtype.type(factor if FactorTensor is None else first_number(FactorTensor)))
 
 
 @plain_kernel("pow_grad", "X@GRAD")
 def _pow_grad(X: Array, FactorTensor: Array | None, Out_GRAD: Array, *, factor: float) -> Array:
-    exponent = factor if FactorTensor is None else first(FactorTensor)
+    exponent = factor if FactorTensor is None else first_number(FactorTensor)
     return Out_GRAD * X.dtype.type(exponent) * power(X, X.dtype.type(exponent - 1))
 
 
 def _bounds(op: Op, low: Array | None, high: Array | None) -> tuple[float, float]:
     # As in Fluid, bounds from tensors are rounded to float32 like the attributes, for every element type
     bounds = tuple(
-        real(op, name) if given is None else float(np.float32(first(given)))
+        real(op, name) if given is None else float(np.float32(first_number(given)))
         for name, given in (("min", low), ("max", high))
     )
     if bounds[0] > bounds[1]:
@@ -273,7 +273,7 @@ def _clip_grad(X: Array, Min: Array | None, Max: Array | None, Out_GRAD: Array, 
     return Out_GRAD * ((low < X) & (high > X))
 
 
-def _limited(x: Array, max_norm: float) -> Array:
+def _limit_norm(x: Array, max_norm: float) -> Array:
     """A copy of x, scaled down to the norm max_norm if its norm is larger."""
     number = number_of(x)
     own = number(norm(x))
@@ -284,8 +284,8 @@ def _limited(x: Array, max_norm: float) -> Array:
 def _clip_by_norm(X: Array | SelectedRows, *, max_norm: float) -> Array | SelectedRows:
     if isinstance(X, SelectedRows):
         merged = merge_rows([X])
-        return merged._replace(value=_limited(merged.value, max_norm))
-    return _limited(X, max_norm)
+        return merged._replace(value=_limit_norm(merged.value, max_norm))
+    return _limit_norm(X, max_norm)
 
 
 @kernel("dgc_clip_by_norm")
@@ -294,8 +294,8 @@ def _dgc_clip_by_norm(op: Op) -> Run:
     same = in_place(op, "X", "Out")
 
     def run(current_step: Array, X: Array) -> Array | None:
-        if begin < 0 or first(current_step) < begin:
+        if begin < 0 or first_number(current_step) < begin:
             return None if same else X.copy()
-        return _limited(X, max_norm)
+        return _limit_norm(X, max_norm)
 
     return run

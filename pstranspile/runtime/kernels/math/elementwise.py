@@ -11,11 +11,11 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.math.elementwise import functors
 from pstranspile.runtime.arithmetic import power, sigmoid
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     align,
-    aligned,
-    first,
+    aligned_kernel,
+    first_number,
     formula,
     register_ufuncs,
     sum_to,
@@ -63,7 +63,7 @@ def _remainder(x: Array, y: Array) -> Array:
     return np.fmod(x, y)
 
 
-def _floored(exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+def _guard_zero_division(exact: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
     """The function `exact` (a quotient rounded down, or its remainder), which raises ValueError if an integer is
     divided by zero.
     """
@@ -89,13 +89,16 @@ _FUNCTIONS = {
 }
 
 
-_FLOORED = {"elementwise_floordiv": _floored(np.floor_divide), "elementwise_mod": _floored(np.mod)}
+_FLOORED = {
+    "elementwise_floordiv": _guard_zero_division(np.floor_divide),
+    "elementwise_mod": _guard_zero_division(np.mod),
+}
 """The functions of ops whose attribute `floored` is set."""
 
 
 @kernel(" ".join(_FUNCTIONS))
 def _function(op: Op) -> Run:
-    return aligned(op, (_FLOORED if flag(op, "floored") else _FUNCTIONS)[op.type])
+    return aligned_kernel(op, (_FLOORED if flag(op, "floored") else _FUNCTIONS)[op.type])
 
 
 _GRADIENTS = "X@GRAD Y@GRAD"
@@ -103,7 +106,7 @@ _GRADIENTS = "X@GRAD Y@GRAD"
 
 @kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS, lod="each", dims_only="X Y")
 def _add_grad(op: Op) -> Run:
-    axis, wants_x, wants_y = _wanted(op)
+    axis, wants_x, wants_y = _gradient_settings(op)
     negative = op.type == "elementwise_sub_grad"
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
@@ -120,8 +123,8 @@ def _add_grad(op: Op) -> Run:
     return run
 
 
-def _wanted(op: Op) -> tuple[int, bool, bool]:
-    return int_attr(op, "axis", -1), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+def _gradient_settings(op: Op) -> tuple[int, bool, bool]:
+    return int_attr(op, "axis", -1), has_output(op, "X@GRAD"), has_output(op, "Y@GRAD")
 
 
 _Slope: TypeAlias = Callable[[Array, Array, "Array | None", Array], Array]
@@ -159,7 +162,7 @@ _SLOPES: dict[str, tuple[_Slope, _Slope]] = {
 
 @kernel(" ".join(_SLOPES), _GRADIENTS, lod="each")
 def _function_grad(op: Op) -> Run:
-    (of_x, of_y), (axis, wants_x, wants_y) = _SLOPES[op.type], _wanted(op)
+    (of_x, of_y), (axis, wants_x, wants_y) = _SLOPES[op.type], _gradient_settings(op)
 
     def run(X: Array, Y: Array, Out: Array | None, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         if X.shape == Y.shape:
@@ -262,26 +265,26 @@ def _sum_values(op: Op) -> Run:
     return run
 
 
-@kernel("scale", inline=lambda op: _scaled(op), over=lambda op: _scaled(op, over=True), new=True)
+@kernel("scale", inline=lambda op: _scale_expression(op), over=lambda op: _scale_expression(op, over=True), new=True)
 def _scale_values(op: Op) -> Run:
     factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
 
-    def scaled(x: Array, scale: float) -> Array:
+    def scale_array(x: Array, scale: float) -> Array:
         of_type = x.dtype.type  # for integers, scale and bias are converted to integers
         if bias == 0:
             return x * of_type(scale)
         return x * of_type(scale) + of_type(bias) if after else (x + of_type(bias)) * of_type(scale)
 
     def run(X: Term, ScaleTensor: Array | None) -> Term:
-        scale = factor if ScaleTensor is None else first(ScaleTensor)
+        scale = factor if ScaleTensor is None else first_number(ScaleTensor)
         if isinstance(X, SelectedRows):
-            return SelectedRows(X.rows, scaled(X.value, scale), X.height)
-        return scaled(X, scale)
+            return SelectedRows(X.rows, scale_array(X.value, scale), X.height)
+        return scale_array(X, scale)
 
     return run
 
 
-def _scaled(op: Op, over: bool = False) -> str | None:
+def _scale_expression(op: Op, over: bool = False) -> str | None:
     """The expression of scale for plain arrays; with `over` it overwrites X."""
     if op.input("ScaleTensor"):
         return None
@@ -311,7 +314,7 @@ class _Fused(NamedTuple):
     axis: int
 
 
-def _fused(op: Op) -> _Fused:
+def _fused_functions(op: Op) -> _Fused:
     combined, name, last = functors(op)
     factor = np.float32(real(op, "scale"))
     activate: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array | float]]] = {
@@ -323,22 +326,22 @@ def _fused(op: Op) -> _Fused:
     return _Fused(combined == "elementwise_mul", *activate[name], last, int_attr(op, "axis", -1))
 
 
-def _combined(x: Array, y: Array, of: _Fused) -> Array:
+def _combine_operands(x: Array, y: Array, of: _Fused) -> Array:
     return np.multiply(*align(x, y, of.axis)) if of.product else np.add(*align(x, y, of.axis))
 
 
 @plain_kernel("fused_elemwise_activation", "Out IntermediateOut")
-def _fused_elemwise_activation(X: Array, Y: Array, *, of: _Fused = per_op(_fused)) -> tuple[Array, Array]:
+def _fused_elemwise_activation(X: Array, Y: Array, *, of: _Fused = per_op(_fused_functions)) -> tuple[Array, Array]:
     if of.last:
-        inner = _combined(X, Y, of)
+        inner = _combine_operands(X, Y, of)
         return of.activate(inner), inner
     inner = of.activate(Y)
-    return _combined(X, inner, of), inner
+    return _combine_operands(X, inner, of), inner
 
 
 @plain_kernel("fused_elemwise_activation_grad", "X@GRAD Y@GRAD IntermediateOut@GRAD", lod="each")
 def _fused_elemwise_activation_grad(
-    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, of: _Fused = per_op(_fused)
+    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, of: _Fused = per_op(_fused_functions)
 ) -> tuple[Array, Array, Array]:
     """Gradient of fused_elemwise_activation. Slopes are computed from results, so the op's intermediate output is not
     read.

@@ -9,7 +9,7 @@ from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.math.products import cross_dim, with_leading_ones
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.arithmetic import dot, matmul
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import as_matrix, formula, sum_to
 from pstranspile.runtime.values import Array
 
@@ -29,7 +29,7 @@ def _mul_values(X: Array, Y: Array, *, x_num_col_dims: int = 1, y_num_col_dims: 
 @kernel("mul_grad", "X@GRAD Y@GRAD", lod="each")
 def _mul_grad(op: Op) -> Run:
     x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+    wants_x, wants_y = has_output(op, "X@GRAD"), has_output(op, "Y@GRAD")
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         if X.ndim == 2 == Y.ndim == Out_GRAD.ndim and x_split == 1 == y_split:
@@ -43,14 +43,14 @@ def _mul_grad(op: Op) -> Run:
     return run
 
 
-def _stored(x: Array, y: Array) -> tuple[Array, Array]:
+def _as_matrices(x: Array, y: Array) -> tuple[Array, Array]:
     """The operands of matmul as matrices, before transposition: a vector is a row on the left and a column on the
     right.
     """
     return x if x.ndim > 1 else x.reshape(1, -1), y if y.ndim > 1 else y.reshape(-1, 1)
 
 
-def _stacked(a: Array, b: Array, transpose_a: bool) -> bool:
+def _can_flatten_stack(a: Array, b: Array, transpose_a: bool) -> bool:
     """Whether a stack of matrices times one matrix can be computed as one product of all rows."""
     return a.ndim > 2 and b.ndim == 2 and not transpose_a
 
@@ -66,8 +66,8 @@ def _matmul_values(op: Op) -> Run:
     alpha, transpose_x, transpose_y = real(op, "alpha"), flag(op, "transpose_X"), flag(op, "transpose_Y")
 
     def run(X: Array, Y: Array) -> Array:
-        a, b = _stored(X, Y)
-        if _stacked(a, b, transpose_x):
+        a, b = _as_matrices(X, Y)
+        if _can_flatten_stack(a, b, transpose_x):
             product = dot(a.reshape(-1, a.shape[-1]), b, False, transpose_y, alpha)
             product = product.reshape(*a.shape[:-1], product.shape[-1])
         else:
@@ -87,7 +87,7 @@ def _matmul_values(op: Op) -> Run:
 @kernel("matmul_grad", "X@GRAD Y@GRAD", lod="none")
 def _matmul_grad(op: Op) -> Run:
     _refuse_fused(op)
-    alpha, wants_x, wants_y = real(op, "alpha"), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+    alpha, wants_x, wants_y = real(op, "alpha"), has_output(op, "X@GRAD"), has_output(op, "Y@GRAD")
     transpose_x, transpose_y = flag(op, "transpose_X"), flag(op, "transpose_Y")
 
     def of_x(y: Array, gradient: Array) -> Array:
@@ -101,9 +101,9 @@ def _matmul_grad(op: Op) -> Run:
         return matmul(x, gradient, not transpose_x, False, alpha)
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        a, b = _stored(X, Y)
+        a, b = _as_matrices(X, Y)
         rows, columns = a.shape[-1 if transpose_x else -2], b.shape[-2 if transpose_y else -1]
-        if _stacked(a, b, transpose_x):
+        if _can_flatten_stack(a, b, transpose_x):
             a = a.reshape(-1, a.shape[-1])
             rows = len(a)
         batch = a.shape[:-2]
@@ -125,7 +125,7 @@ def _addmm_values(Input: Array, X: Array, Y: Array, *, Alpha: float, Beta: float
 @kernel("addmm_grad", "Input@GRAD X@GRAD Y@GRAD", lod="each")
 def _addmm_grad(op: Op) -> Run:
     alpha, beta = real(op, "Alpha"), real(op, "Beta")
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+    wants_x, wants_y = has_output(op, "X@GRAD"), has_output(op, "Y@GRAD")
 
     def run(Input: Array, X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array | None, Array | None]:
         x_grad = alpha * dot(Out_GRAD, Y, transpose_b=True) if wants_x else None
@@ -157,7 +157,7 @@ def _dot_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
     return gradient * Y, gradient * X
 
 
-def _interleaved(x: Array, rank: int, at: int) -> Array:
+def _insert_unit_dims(x: Array, rank: int, at: int) -> Array:
     """x with a dim of size 1 inserted after (`at` 0) or before (`at` 1) every dim."""
     dims = [1] * (2 * rank)
     dims[at::2] = with_leading_ones(x.shape, rank)
@@ -168,7 +168,7 @@ def _interleaved(x: Array, rank: int, at: int) -> Array:
 def _kron_values(X: Array, Y: Array) -> Array:
     rank = max(X.ndim, Y.ndim)
     dims = np.multiply(with_leading_ones(X.shape, rank), with_leading_ones(Y.shape, rank))
-    return (_interleaved(X, rank, 0) * _interleaved(Y, rank, 1)).reshape(dims)
+    return (_insert_unit_dims(X, rank, 0) * _insert_unit_dims(Y, rank, 1)).reshape(dims)
 
 
 @plain_kernel("kron_grad", "X@GRAD Y@GRAD", lod="none")
@@ -176,17 +176,17 @@ def _kron_grad(
     X: Array, Y: Array, Out_GRAD: Array, *, wants_X_GRAD: bool, wants_Y_GRAD: bool
 ) -> tuple[Array | None, Array | None]:
     rank = max(X.ndim, Y.ndim)
-    x, y = _interleaved(X, rank, 0), _interleaved(Y, rank, 1)
+    x, y = _insert_unit_dims(X, rank, 0), _insert_unit_dims(Y, rank, 1)
     gradient = Out_GRAD.reshape(np.multiply(x.shape, y.shape))
     x_grad = sum_to(gradient * y, x.shape, -1).reshape(X.shape) if wants_X_GRAD else None
     return x_grad, sum_to(gradient * x, y.shape, -1).reshape(Y.shape) if wants_Y_GRAD else None
 
 
-def _crossed(x: Array, y: Array, dim: int) -> Array:
-    def turned(value: Array, by: int) -> Array:
+def _cross_product(x: Array, y: Array, dim: int) -> Array:
+    def rotate(value: Array, by: int) -> Array:
         return np.roll(value, -by, axis=dim)
 
-    return turned(x, 1) * turned(y, 2) - turned(x, 2) * turned(y, 1)
+    return rotate(x, 1) * rotate(y, 2) - rotate(x, 2) * rotate(y, 1)
 
 
 def _dim_of_vectors(op: Op, x: Array) -> int:
@@ -198,13 +198,13 @@ def _dim_of_vectors(op: Op, x: Array) -> int:
 
 @plain_kernel("cross")
 def _cross_values(X: Array, Y: Array, *, op: Op) -> Array:
-    return _crossed(X, Y, _dim_of_vectors(op, X))
+    return _cross_product(X, Y, _dim_of_vectors(op, X))
 
 
 @plain_kernel("cross_grad", "X@GRAD Y@GRAD", lod="none")
 def _cross_grad(X: Array, Y: Array, Out_GRAD: Array, *, op: Op) -> tuple[Array, Array]:
     dim = _dim_of_vectors(op, X)
-    return _crossed(Y, Out_GRAD, dim), _crossed(Out_GRAD, X, dim)
+    return _cross_product(Y, Out_GRAD, dim), _cross_product(Out_GRAD, X, dim)
 
 
 @plain_kernel("bilinear_tensor_product")
@@ -216,7 +216,7 @@ def _bilinear_values(X: Array, Y: Array, Weight: Array, Bias: Array | None) -> A
 
 @kernel("bilinear_tensor_product_grad", "X@GRAD Y@GRAD Weight@GRAD Bias@GRAD", lod="none")
 def _bilinear_grad(op: Op) -> Run:
-    wants_x, wants_y, wants_weight = (wanted(op, f"{slot}@GRAD") for slot in ("X", "Y", "Weight"))
+    wants_x, wants_y, wants_weight = (has_output(op, f"{slot}@GRAD") for slot in ("X", "Y", "Weight"))
 
     def run(
         X: Array, Y: Array, Weight: Array, Out_GRAD: Array

@@ -10,7 +10,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.math.quantized import MOST_BITS
 from pstranspile.ops.shapes import Dims
-from pstranspile.runtime.kernels.detection.boxes import rounded
+from pstranspile.runtime.kernels.detection.boxes import round_half_away
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, kernel, plain_kernel
 from pstranspile.runtime.values import Array
 
@@ -24,7 +24,7 @@ def _largest_integer(bits: int) -> int:
 def _as_integers(x: Array, scale: Array, largest: int) -> Array:
     """x / scale * largest, rounded to integers of at most `largest`. Tiny scales don't divide by zero."""
     inverse = 1 / np.where(scale <= 1e-30, scale + 1e-6, scale).astype(x.dtype)
-    return rounded(largest * inverse * np.clip(x, -scale, scale)).astype(x.dtype, copy=False)
+    return round_half_away(largest * inverse * np.clip(x, -scale, scale)).astype(x.dtype, copy=False)
 
 
 def _scale(x: Array) -> Array:
@@ -73,7 +73,9 @@ def _fake_quantize_range_abs_max(op: Op) -> Run:
     return run
 
 
-def _averaged(x: Array, accumulated: Array | None, state: Array | None, rate: float) -> tuple[Array, Array, Array]:
+def _moving_average_scale(
+    x: Array, accumulated: Array | None, state: Array | None, rate: float
+) -> tuple[Array, Array, Array]:
     """(moving average of the largest absolute values, accumulated number of steps, accumulated sum of these values);
     both accumulate with decay `rate`.
     """
@@ -95,7 +97,7 @@ def _moving_average(op: Op) -> Run:
     back = op.type.startswith("fake_quantize_dequantize")
 
     def run(X: Array, InScale: Array, InAccum: Array | None, InState: Array | None) -> tuple[Array | None, ...]:
-        found = (InScale,) if fixed else _averaged(X, InAccum, InState, rate)
+        found = (InScale,) if fixed else _moving_average_scale(X, InAccum, InState, rate)
         out = _as_integers(X, found[0], largest)
         if back:
             out = found[0] / np.float32(largest) * out
@@ -108,7 +110,11 @@ def _moving_average(op: Op) -> Run:
 def _moving_scale(
     X: Array, InAccum: Array | None, InState: Array | None, *, is_test: bool, moving_rate: float
 ) -> tuple[Array | None, ...]:
-    return (X.copy(), None, None, None) if is_test else (X.copy(), *_averaged(X, InAccum, InState, moving_rate))
+    return (
+        (X.copy(), None, None, None)
+        if is_test
+        else (X.copy(), *_moving_average_scale(X, InAccum, InState, moving_rate))
+    )
 
 
 @plain_kernel("fake_dequantize_max_abs dequantize_abs_max")

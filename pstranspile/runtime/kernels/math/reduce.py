@@ -10,7 +10,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.runtime.arithmetic import sum_over, total
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     as_matrix,
     at_least_1d,
@@ -66,10 +66,10 @@ def _reduce_values(op: Op) -> Run:
     def run(X: Array | LoDTensor) -> Array | LoDTensor:
         if X.__class__ is LoDTensor:  # sequences are left where the rows of X are
             over = axes(X.data.ndim)
-            return reduced(X.data) if 0 in over else LoDTensor(reduced(X.data), X.lod)
-        return reduced(X)
+            return reduce_array(X.data) if 0 in over else LoDTensor(reduce_array(X.data), X.lod)
+        return reduce_array(X)
 
-    def reduced(X: Array) -> Array:
+    def reduce_array(X: Array) -> Array:
         x = X if made is None else X.astype(made)
         over = axes(x.ndim)
         if summed and len(over) == x.ndim:
@@ -181,7 +181,7 @@ def _cos_sim_values(X: Array, Y: Array) -> tuple[Array, Array, Array]:
 
 @kernel("cos_sim_grad", "X@GRAD Y@GRAD", lod="none")
 def _cos_sim_grad(op: Op) -> Run:
-    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+    wants_x, wants_y = has_output(op, "X@GRAD"), has_output(op, "Y@GRAD")
 
     def of(a: Array, b: Array, cosine: Array, a_norm: Array, b_norm: Array) -> Array:
         return b * (1 / (a_norm * b_norm)) - cosine * a * (1 / (a_norm * a_norm))

@@ -10,7 +10,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr
 from pstranspile.runtime.arithmetic import dot
 from pstranspile.runtime.kernels.images.conv import conv_gradients, conv_values
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import align, sum_to
 from pstranspile.runtime.values import Array
 
@@ -81,7 +81,7 @@ def _reshape(DOut: Array, DDX: Array) -> Array:
 @kernel("mul_grad_grad", "DX DY DDOut")
 def _product(op: Op) -> Run:
     x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
-    wants_x, wants_y = wanted(op, "DX"), wanted(op, "DY")
+    wants_x, wants_y = has_output(op, "DX"), has_output(op, "DY")
 
     def matrix(value: Array, split: int) -> Array:
         return value.reshape(int(np.prod(value.shape[:split])), -1)
@@ -101,7 +101,7 @@ def _product(op: Op) -> Run:
 @kernel("conv2d_grad_grad conv3d_grad_grad", "DInput DFilter DDOutput", lod="none")
 def _conv(op: Op) -> Run:
     output, of_input, of_filter = conv_values(op), conv_gradients(op, True, False), conv_gradients(op, False, True)
-    wants_input, wants_filter = wanted(op, "DInput"), wanted(op, "DFilter")
+    wants_input, wants_filter = has_output(op, "DInput"), has_output(op, "DFilter")
 
     def run(Input: Array, Filter: Array, DOutput: Array, DDInput: Array | None, DDFilter: Array | None) -> Triple:
         x = np.zeros_like(Input) if DDInput is None else DDInput
@@ -138,7 +138,7 @@ def _instance_norm_grad_grad(
     def mean(value: Array) -> Array:
         return np.mean(value, axis=2, keepdims=True)
 
-    def centred(value: Array) -> Array:
+    def normalised_gradient(value: Array) -> Array:
         return inverse * (value - mean(value) - normal * mean(value * normal))
 
     dx, ddy, dscale = np.zeros_like(x), np.zeros_like(x), np.zeros_like(Scale)
@@ -148,10 +148,10 @@ def _instance_norm_grad_grad(
         dx += normal * (mean(ddx) * mean(dy) - mean(dy * ddx) + 3 * by_dy * by_ddx)
         dx += by_ddx * (mean(dy) - dy) + by_dy * (mean(ddx) - ddx)
         dx *= np.square(inverse) * scale
-        ddy += scale * centred(ddx)
-        dscale = np.add.reduce(centred(dy) * ddx, axis=(0, 2))
+        ddy += scale * normalised_gradient(ddx)
+        dscale = np.add.reduce(normalised_gradient(dy) * ddx, axis=(0, 2))
     if DDScale is not None:
-        dx += centred(dy) * DDScale.reshape(-1, 1)
+        dx += normalised_gradient(dy) * DDScale.reshape(-1, 1)
         ddy += normal * DDScale.reshape(-1, 1)
     if DDBias is not None:
         ddy += DDBias.reshape(-1, 1)

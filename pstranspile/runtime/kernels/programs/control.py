@@ -42,14 +42,14 @@ def most_turns(count: int) -> Generator[None]:
         MOST_TURNS.reset(token)
 
 
-class Step(NamedTuple):
+class BlockRun(NamedTuple):
     """One execution of a sub-block, and the number of its step in the sequence."""
 
     context: ExecutionContext
     number: int
 
 
-class Steps(tuple[Step, ...]):
+class Steps(tuple[BlockRun, ...]):
     """The executions of a sub-block, in order."""
 
     __slots__ = ()
@@ -135,7 +135,7 @@ def _may_change(ops: Sequence[Op], condition: str) -> bool:
     return not needed.isdisjoint(written)
 
 
-def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
+def _overwritten_gradients(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
     """The gradients that a step does not pass on to the step before, because the step overwrites their variables
     without reading the old values.
     """
@@ -179,7 +179,7 @@ def _run_while(op: Op) -> Run:
         return last[0]
 
     def run(context: ExecutionContext) -> Steps:
-        steps: list[Step] = []
+        steps: list[BlockRun] = []
         turns, most = 0, MOST_TURNS.get()
         while _is_true(context, condition):
             if turns >= most:
@@ -198,7 +198,7 @@ def _run_while(op: Op) -> Run:
                 for name, value in before:
                     if value is not None and context.find(name) is not value:
                         step.keep(name, value)
-                steps.append(Step(step, len(steps)))
+                steps.append(BlockRun(step, len(steps)))
         return Steps(steps)
 
     return run
@@ -214,7 +214,7 @@ def _run_while_grad(op: Op) -> Run:
 
     def ended_in(forward: tuple[Op, ...], backward: tuple[Op, ...]) -> set[str]:
         if not known or known[0][0] is not forward or known[0][1] is not backward:
-            known[:] = [(forward, backward, _ended(forward, backward, inside))]
+            known[:] = [(forward, backward, _overwritten_gradients(forward, backward, inside))]
         return known[0][2]
 
     def run(context: ExecutionContext) -> list[Value]:
@@ -265,7 +265,7 @@ def _run_conditional_block(op: Op) -> Run:
             return Steps()
         step = context.enter(block)
         step.execute()
-        return Steps([Step(step, 0)])
+        return Steps([BlockRun(step, 0)])
 
     return run
 
@@ -286,7 +286,7 @@ def _run_conditional_block_grad(op: Op) -> Run:
             backward.execute()
         totals: dict[str, Value] = {}
         for name, gradient in wanted_gradients(op, "Input"):
-            if context.declared(gradient) is None:
+            if context.declaration(gradient) is None:
                 continue  # of a branch that trains, for itself
             result = backward.own(gradient_name(name)) if backward else None
             if (
@@ -294,7 +294,7 @@ def _run_conditional_block_grad(op: Op) -> Run:
             ):  # the block did not change the variable, so its gradient passes unchanged
                 result = context.find(gradient_name(name))
             totals[gradient] = zeros_for(context.find(name)) if result is None else result
-        ended = _ended(steps[0].context.ops(), backward.ops(), outside) if backward else set[str]()
+        ended = _overwritten_gradients(steps[0].context.ops(), backward.ops(), outside) if backward else set[str]()
         for name in ended:
             zeros = zeros_for(context.find(name))
             totals[name] = zeros
@@ -307,7 +307,7 @@ def _run_conditional_block_grad(op: Op) -> Run:
 # Kernels. Selection of branches, for a whole tensor or row by row.
 
 
-def _chosen(mask: Any, count: int) -> int:
+def _branch_number(mask: Any, count: int) -> int:
     data = plain(mask)
     if data.size != 1:
         raise ValueError("Mask must hold one number")
@@ -322,7 +322,7 @@ def _select_input(op: Op) -> Run:
     names = op.inputs["X"]
 
     def run(Mask: Any, context: ExecutionContext) -> Value:
-        name = names[_chosen(Mask, len(names))]  # other branches may not have run
+        name = names[_branch_number(Mask, len(names))]  # other branches may not have run
         value = context.find(name)
         if value is None:
             raise ValueError(f"the branch that Mask chooses has given {name} no value")
@@ -334,7 +334,7 @@ def _select_input(op: Op) -> Run:
 @plain_kernel("select_output", lod="own")
 def _select_output(X: Any, Mask: Any, *, count: int = per_op(lambda op: len(op.outputs["Out"]))) -> list[Value | None]:
     outs: list[Value | None] = [None] * count
-    outs[_chosen(Mask, count)] = LoDTensor(X.data.copy(), X.lod) if isinstance(X, LoDTensor) else X.copy()
+    outs[_branch_number(Mask, count)] = LoDTensor(X.data.copy(), X.lod) if isinstance(X, LoDTensor) else X.copy()
     return outs
 
 
@@ -442,7 +442,7 @@ def _run_recurrent(op: Op) -> Run:
         order = range(length - 1, -1, -1) if names.reverse else range(length)
         states = [context.find(name) for name in names.initial]
         made: list[list[Value]] = [[None] * length for _ in names.outputs]
-        steps: list[Step] = []
+        steps: list[BlockRun] = []
         for number in order:
             step = context.enter(names.block)
             for name in names.inputs:
@@ -457,7 +457,7 @@ def _run_recurrent(op: Op) -> Run:
                 values[number] = dense_part(step.own(name))
                 if values[number] is None:
                     raise ValueError(f"step {number} makes no {name}")
-            steps.append(Step(step, number))
+            steps.append(BlockRun(step, number))
         return [np.stack(values) for values in made], Steps(steps)
 
     return run
@@ -468,7 +468,7 @@ def _run_recurrent_grad(op: Op) -> Run:
     names = _Recurrence.of(op, op.inputs.get("outputs", ()))
     output_grads = op.inputs.get("outputs@GRAD", ())
 
-    def seed(backward: ExecutionContext, context: ExecutionContext, step: Step, carried: list[Value]) -> None:
+    def seed(backward: ExecutionContext, context: ExecutionContext, step: BlockRun, carried: list[Value]) -> None:
         """Sets the initial gradients of a step's backward pass: of its outputs, and of its states, which come from the
         later step.
         """
@@ -499,7 +499,7 @@ def _run_recurrent_grad(op: Op) -> Run:
                 if value is not None:
                     totals[gradient] = plus(totals.get(gradient), value)
         return (
-            [_joined(parts[name], names.sequence(context, name)) for name in names.inputs],
+            [_stack_gradients(parts[name], names.sequence(context, name)) for name in names.inputs],
             [
                 zeros_for(context.find(name)) if value is None else value
                 for name, value in zip(names.initial, carried, strict=True)
@@ -513,7 +513,7 @@ def _run_recurrent_grad(op: Op) -> Run:
     return run
 
 
-def _joined(parts: list[Value], whole: Any) -> Value:
+def _stack_gradients(parts: list[Value], whole: Any) -> Value:
     """The gradients of all steps stacked into a tensor like `whole`; zeros for steps without a gradient."""
     out = np.zeros_like(whole)
     for number, part in enumerate(parts):

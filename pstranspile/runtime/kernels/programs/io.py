@@ -26,7 +26,7 @@ from pstranspile.runtime.values.encoding import (
     encode,
     end,
     end_of_copies,
-    opened,
+    open_reader,
     refuse,
     require_encodable,
     write_file,
@@ -63,8 +63,8 @@ def _load(op: Op) -> Run:
     name, start, half = op.outputs["Out"][0], int_attr(op, "seek", -1), flag(op, "load_as_fp16")
 
     def run(context: ExecutionContext) -> Array | LoDTensor | SelectedRows:
-        var = context.declared(name)
-        with opened(context.path(text(op, "file_path"))) as reader:
+        var = context.declaration(name)
+        with open_reader(context.path(text(op, "file_path"))) as reader:
             reader.subject = name
             if start >= 0:
                 value = decode_part(reader, start, ints_attr(op, "shape"))
@@ -99,7 +99,7 @@ def _load_combine(op: Op) -> Run:
 
     def run(context: ExecutionContext) -> list[Array | LoDTensor]:
         loaded: list[Array | LoDTensor] = []
-        with opened(context.path(text(op, "file_path"))) as reader:
+        with open_reader(context.path(text(op, "file_path"))) as reader:
             for name in op.outputs["Out"]:
                 reader.subject = name
                 value = decode_tensor(reader)
@@ -118,7 +118,7 @@ def _get_places(op: Op) -> Run:
     return lambda: np.arange(count)
 
 
-class Reader(NamedTuple):
+class ReaderValue(NamedTuple):
     """The value of a reader variable. It holds no data, because runs are fed by variable name."""
 
     name: str
@@ -148,7 +148,7 @@ def _run_fetch(X: Value) -> tuple[()]:
 
 @kernel("create_py_reader create_double_buffer_reader", lod="own")
 def _run_create_reader(op: Op) -> Run:
-    reader = Reader(op.outputs["Out"][0])
+    reader = ReaderValue(op.outputs["Out"][0])
     made: Value = [reader] if op.type == "create_py_reader" else reader  # only the first one's slot is duplicable
 
     def run() -> Value:

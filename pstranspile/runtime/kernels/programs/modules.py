@@ -38,7 +38,7 @@ class Made(NamedTuple):
     buffers: list[Array]
 
 
-class Step(Protocol):
+class ModuleStep(Protocol):
     """A step of a module of another library."""
 
     def __call__(self, given: Given) -> Made:
@@ -50,12 +50,12 @@ _STEPS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """The steps that are at hand in this process, by source."""
 
 
-def hold(source: str, step: Step) -> None:
+def hold(source: str, step: ModuleStep) -> None:
     """Has ops with this source call the step, as long as there is one."""
     _STEPS[source] = step
 
 
-def found(source: str) -> Step:
+def find_step(source: str) -> ModuleStep:
     """The step of a source: of this process, or what the function `FILE.py:NAME` gives. Raises DiagnosticError
     (`torch-source`), also with the user's line.
     """
@@ -96,11 +96,11 @@ def torch_step(op: Op) -> Run:
     """A step of a module."""
     source = text(op, "source")
     names = [cast("Sequence[str]", op.attrs[kind]) for kind in ("fed", "parameters", "tables", "fixed", "buffers")]
-    held: list[Step] = []
+    held: list[ModuleStep] = []
 
     def run(X: Any, Param: Any, Table: Any, Fixed: Any, Buffer: Any) -> Any:
         if not held:
-            held.append(found(source))
+            held.append(find_step(source))
         given = zip(names, (X, Param, Table, Fixed, Buffer), strict=True)
         parts = (dict(zip(own, part or (), strict=True)) for own, part in given)
         made = held[0](Given(*parts))

@@ -128,7 +128,7 @@ def _step_rows(table: RankTable, step: int) -> Array:
     return np.asarray(table.lod[-1])[running] + step
 
 
-def _taken(items: Array, below: Sequence[Sequence[int]]) -> tuple[Array, list[list[int]]]:
+def _rows_of_items(items: Array, below: Sequence[Sequence[int]]) -> tuple[Array, list[list[int]]]:
     """(rows of the given items, in order; their LoD). An item is a row, or a sequence of level `below`."""
     levels: list[list[int]] = []
     for level in below:
@@ -152,7 +152,7 @@ def _to_array(X: Any, RankTable: Any) -> list[Any]:
     count = int(table.lengths[0]) if len(table.lengths) else 0
     parts: list[Any] = []
     for step in range(count):
-        rows, levels = _taken(_step_rows(table, step), lod[len(table.lod) :])
+        rows, levels = _rows_of_items(_step_rows(table, step), lod[len(table.lod) :])
         parts.append(_with_lod(x[rows], levels))
     return parts
 
@@ -167,11 +167,13 @@ def _from_array(X: Any, RankTable: Any) -> LoDTensor:
     if not sizes:
         raise ValueError("X holds no steps")
     places = np.concatenate([_step_rows(table, step) for step in range(count)])
-    rows, levels = _taken(np.argsort(places), _joined([part.lod for part in X if isinstance(part, LoDTensor)]))
+    rows, levels = _rows_of_items(
+        np.argsort(places), _concat_lods([part.lod for part in X if isinstance(part, LoDTensor)])
+    )
     return LoDTensor(np.concatenate([plain(part) for part in X])[rows], [*table.lod, *levels])
 
 
-def _joined(lods: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+def _concat_lods(lods: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
     """The LoD of concatenated tensors."""
     levels: list[list[int]] = []
     for parts in zip(*lods, strict=True):
@@ -221,7 +223,7 @@ def _by_sequence(x: Any) -> list[tuple[Array, list[list[int]]]]:
     return pieces
 
 
-def _reordered(x: Any, order: Any) -> Any:
+def _reorder_sequences(x: Any, order: Any) -> Any:
     pieces = _by_sequence(x)
     if sorted(order) != list(range(len(pieces))):
         raise ValueError(f"X has {len(pieces)} sequences, RankTable ranks {len(order)}")
@@ -235,12 +237,12 @@ def _reordered(x: Any, order: Any) -> Any:
 
 @plain_kernel("reorder_lod_tensor_by_rank", lod="own")
 def _reorder(X: Any, RankTable: Any) -> Any:
-    return _reordered(X, _table(RankTable).order)
+    return _reorder_sequences(X, _table(RankTable).order)
 
 
 @plain_kernel("reorder_lod_tensor_by_rank_grad", lod="own")
 def _reorder_back(X: Any, RankTable: Any) -> Any:
-    return _reordered(X, np.argsort(_table(RankTable).order))
+    return _reorder_sequences(X, np.argsort(_table(RankTable).order))
 
 
 @plain_kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")

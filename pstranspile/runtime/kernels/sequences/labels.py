@@ -154,7 +154,7 @@ def _edit_distance(
     return np.array([len(refs)], np.int64), result.reshape(-1, 1)
 
 
-def _kept(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
+def _remaining_mask(labels: Array, firsts: Array, blank: int, merge: bool) -> Array:
     """A mask of the labels that remain: without blanks and, with `merge`, without repeats of the previous label."""
     kept = labels != blank
     if merge:
@@ -176,7 +176,7 @@ def _ctc_align(
     if InputLength is None:
         x, lod = sequences(Input, "Input")
         labels = x.reshape(-1)
-        kept = _kept(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge_repeated)
+        kept = _remaining_mask(labels, _starts(row_counts(lod[-1]), len(labels)), blank, merge_repeated)
         ends = np.r_[0, np.cumsum(kept)][lod[-1]].tolist()
         rows = labels[kept].reshape(-1, 1)
         # Fluid has no tensors without rows: a row of -1 stands for an empty result
@@ -186,7 +186,7 @@ def _ctc_align(
     out = np.full(x.shape, padding_value, x.dtype)
     lengths = np.zeros((len(pieces), 1), plain(InputLength).dtype)
     for number, piece in enumerate(pieces):
-        result = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge_repeated)]
+        result = piece[_remaining_mask(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge_repeated)]
         out[number, : len(result)] = result
         lengths[number] = len(result)
     return out, lengths
@@ -482,7 +482,7 @@ class _Frames(NamedTuple):
     counts: Array
 
     @property
-    def inside(self) -> Array:
+    def frame_mask(self) -> Array:
         """The mask [longest, sequences] of the frames that exist."""
         return np.arange(len(self.values))[:, None] < self.counts
 
@@ -519,7 +519,7 @@ def _states(label: Any, length: Any, blank: int, classes: int) -> tuple[Array, A
     return states, 2 * counts + 1
 
 
-def _moved(values: Array, by: int) -> Array:
+def _shift_states(values: Array, by: int) -> Array:
     """Values shifted by some states (backwards if negative), filled with -inf."""
     out = np.full_like(values, -np.inf)
     if abs(by) < values.shape[1]:
@@ -536,7 +536,9 @@ def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: in
     for frame in range(len(emitted)):
         if frame:
             last = alpha[frame - 1]
-            reached = np.logaddexp(np.logaddexp(last, _moved(last, 1)), np.where(skips, _moved(last, 2), -np.inf))
+            reached = np.logaddexp(
+                np.logaddexp(last, _shift_states(last, 1)), np.where(skips, _shift_states(last, 2), -np.inf)
+            )
         else:
             reached = np.broadcast_to(np.where(numbers < 2, 0.0, -np.inf), states.shape)
         alpha[frame] = np.where(numbers < sizes[:, None], reached + emitted[frame], -np.inf)
@@ -545,8 +547,8 @@ def _paths(emitted: Array, states: Array, sizes: Array, counts: Array, blank: in
         beta[frame] = np.where(ends & (counts == frame + 1)[:, None], 0.0, -np.inf)
         if frame + 1 < len(emitted):
             later = beta[frame + 1] + emitted[frame + 1]
-            skipped = _moved(np.where(skips, later, -np.inf), -2)
-            going_on = np.logaddexp(np.logaddexp(later, _moved(later, -1)), skipped)
+            skipped = _shift_states(np.where(skips, later, -np.inf), -2)
+            going_on = np.logaddexp(np.logaddexp(later, _shift_states(later, -1)), skipped)
             beta[frame] = np.where((counts > frame + 1)[:, None], going_on, beta[frame])
     return alpha, beta
 
@@ -564,7 +566,7 @@ def _loss(frames: _Frames, states: Array, sizes: Array, blank: int) -> tuple[Arr
     grad = np.exp(logs)
     for state in range(states.shape[1]):
         np.subtract.at(grad, (slice(None), np.arange(len(states)), states[:, state]), weights[:, :, state])
-    grad = np.where((frames.inside & possible)[:, :, None], grad, 0)
+    grad = np.where((frames.frame_mask & possible)[:, :, None], grad, 0)
     return np.where(possible, -total, 0), grad
 
 
@@ -594,7 +596,7 @@ def _warpctc_grad(
     result = grad * scale
     if LogitsLength is not None:
         return result
-    return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)
+    return LoDTensor(result.swapaxes(0, 1)[frames.frame_mask.T], Logits.lod)
 
 
 # Kernels. Ragged sequences padded, cut, reversed and enumerated.
@@ -647,13 +649,13 @@ class _Padding:
         self.inside = None if min(lengths, default=0) == length else np.arange(length) < np.array(lengths)[:, None]
         """A mask of the places that hold rows; None: all do."""
 
-    def taken(self, padded: Array) -> Array:
+    def extract_rows(self, padded: Array) -> Array:
         """The rows of the sequences, concatenated in new memory."""
         if self.inside is None and padded.shape[:2] == self.dims:
             return padded.reshape(prod(self.dims), *padded.shape[2:]).copy()
         return padded[self._places()]
 
-    def put(self, padded: Array, rows: Array) -> None:
+    def write_rows(self, padded: Array, rows: Array) -> None:
         """Writes the rows of the sequences to their positions."""
         if self.inside is None and padded.shape[:2] == self.dims:
             padded[...] = rows.reshape(padded.shape)
@@ -672,20 +674,20 @@ def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Arra
     value = plain(PadValue)
     out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
     out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
-    padding.put(out, x)
+    padding.write_rows(out, x)
     return out, lengths.astype("int64")
 
 
 @plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
 def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
     _, lod = sequences(X, "X")
-    return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), padded_length).taken(plain(Out_GRAD)), lod)
+    return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), padded_length).extract_rows(plain(Out_GRAD)), lod)
 
 
 @plain_kernel("sequence_unpad", lod="new")
 def _unpad(X: Any, Length: Any) -> LoDTensor:
     x, lengths = plain(X), plain(Length).reshape(-1).tolist()
-    rows = _Padding(lengths, x.shape[1]).taken(x)
+    rows = _Padding(lengths, x.shape[1]).extract_rows(x)
     return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
 
 
@@ -693,7 +695,7 @@ def _unpad(X: Any, Length: Any) -> LoDTensor:
 def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
     x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
     grad = np.zeros_like(x)
-    _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).put(grad, rows.reshape(-1, *x.shape[2:]))
+    _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
     return with_lod(X, grad)
 
 

@@ -48,7 +48,7 @@ def _sigmoid(x: Array, out: Array) -> Array:
     return np.divide(one, out, out)
 
 
-def _same(x: Array, out: Array) -> Array:
+def _identity(x: Array, out: Array) -> Array:
     out[...] = x
     return out
 
@@ -73,7 +73,7 @@ def _relu_slope(y: Array) -> Array:
 
 
 ACTIVATIONS = {
-    "identity": Activation(_same, np.ones_like),
+    "identity": Activation(_identity, np.ones_like),
     "sigmoid": Activation(_sigmoid, _sigmoid_slope),
     "tanh": Activation(np.tanh, _tanh_slope),
     "relu": Activation(_relu, _relu_slope),
@@ -112,16 +112,16 @@ class Steps:
         """Start and stop of each step in batch order, first to last."""
         return pairwise(self.starts)
 
-    def parted(self, x: Array, parts: int) -> Array:
+    def split_parts(self, x: Array, parts: int) -> Array:
         """Rows [rows, parts * width] rearranged step by step, and within a step part by part: [parts * rows, width].
 
         So each part of a step is contiguous in memory, and so are consecutive parts.
         """
-        return x.reshape(len(x) * parts, x.shape[1] // parts).take(_parted(self, parts), axis=0)
+        return x.reshape(len(x) * parts, x.shape[1] // parts).take(_part_sources(self, parts), axis=0)
 
-    def joined(self, parted: Array, parts: int) -> Array:
-        """The inverse of `parted`, in batch order: [rows, parts * width]."""
-        return parted.take(_joined(self, parts), axis=0).reshape(len(self.rows), parts * parted.shape[1])
+    def merge_parts(self, parted: Array, parts: int) -> Array:
+        """The inverse of `split_parts`, in batch order: [rows, parts * width]."""
+        return parted.take(_part_positions(self, parts), axis=0).reshape(len(self.rows), parts * parted.shape[1])
 
     def joined_back(self, parts: Array) -> Array:
         """Parts in batch order [parts, rows, width], rearranged to rows in the order of the sequences, [rows, parts *
@@ -148,7 +148,7 @@ class Steps:
         """
         return np.zeros((len(self.order), width), dtype) if state is None else state[self.order]
 
-    def before(self, batch: Array, first: Array) -> Array:
+    def previous_rows(self, batch: Array, first: Array) -> Array:
         """For every row in batch order the row one step earlier; `first` holds those before the first step."""
         after_first = len(batch) - len(self.earlier)
         result = np.empty_like(batch)
@@ -162,7 +162,7 @@ class Steps:
         result[self.order] = grad
         return result
 
-    def noted(self, batch: Array) -> LoDTensor:
+    def with_batch_lod(self, batch: Array) -> LoDTensor:
         """Values in batch order with the notes that Fluid stores in place of their LoD: steps, rows and order."""
         return LoDTensor(batch, self.notes)
 
@@ -179,8 +179,8 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
 
 
 @lru_cache(32)
-def _joined(steps: Steps, parts: int) -> Array:
-    """The positions of each row's parts, in batch order, within the result of `Steps.parted`."""
+def _part_positions(steps: Steps, parts: int) -> Array:
+    """The positions of each row's parts, in batch order, within the result of `Steps.split_parts`."""
     counts = np.diff(steps.starts)
     begins = np.repeat(np.asarray(steps.starts[:-1], np.int64), counts)
     first = np.arange(len(steps.rows)) + (parts - 1) * begins
@@ -188,10 +188,10 @@ def _joined(steps: Steps, parts: int) -> Array:
 
 
 @lru_cache(32)
-def _parted(steps: Steps, parts: int) -> Array:
-    """For every row of the result of `Steps.parted` its row and part in the input."""
+def _part_sources(steps: Steps, parts: int) -> Array:
+    """For every row of the result of `Steps.split_parts` its row and part in the input."""
     result = np.empty(parts * len(steps.rows), np.int64)
-    result[_joined(steps, parts)] = (steps.rows[:, None] * parts + np.arange(parts)).reshape(-1)
+    result[_part_positions(steps, parts)] = (steps.rows[:, None] * parts + np.arange(parts)).reshape(-1)
     return result
 
 
@@ -224,7 +224,7 @@ whole matrix are large and those with its parts are not (see `is_small`).
 """
 
 
-def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
+def split_weight(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
     """The matrices [state, width] of a matrix [state, parts * width], each in memory of its own.
 
     For a single sequence or few steps it is only the matrix itself, because one product with the whole is faster.
@@ -239,14 +239,14 @@ def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
     return list(weight.reshape(len(weight), parts, width).swapaxes(0, 1).copy())
 
 
-def turned(matrix: Array, phases: Sequence[range]) -> Array:
+def transpose_matrix(matrix: Array, phases: Sequence[range]) -> Array:
     """The transposed matrix, in memory of its own if this makes the products with the rows of steps faster."""
     steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, matrix.T))
     return matrix.T.copy() if steps * _STEPS_OF_LARGE >= matrix.size else matrix.T
 
 
 def by_part(parted: Array, phase: range, parts: int) -> Array:
-    """A view of what `Steps.parted` gives for the steps of a phase: [steps, parts, rows of a step, width]."""
+    """A view of what `Steps.split_parts` gives for the steps of a phase: [steps, parts, rows of a step, width]."""
     rows = parted[parts * phase.start : parts * phase.stop]
     return rows.reshape(len(phase), parts, phase.step, parted.shape[1])
 
@@ -257,18 +257,18 @@ def one_step(count: int) -> tuple[range, ...]:
 
 
 def steps_noted(batch: Any, slot: str) -> Steps:
-    """The steps that `Steps.noted` stored with values in batch order, for a gradient op.
+    """The steps that `Steps.with_batch_lod` stored with values in batch order, for a gradient op.
 
     Raises ValueError if there are none.
     """
     data, lod = sequences(batch, slot)
     if len(lod) != 3 or len(lod[1]) != len(data):
         raise ValueError(f"{slot} does not say which rows come when: it is no result of a recurrent unit")
-    return _noted(*map(tuple, lod))
+    return _steps_from_lod(*map(tuple, lod))
 
 
 @lru_cache(32)
-def _noted(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...]) -> Steps:
+def _steps_from_lod(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...]) -> Steps:
     return _steps(np.asarray(rows, np.int64), list(starts), np.asarray(order, np.int64))
 
 
@@ -358,13 +358,13 @@ def forward(unit: Unit, params: Parameters, steps: Steps, x: Array, state: Array
     width = params.width
     if x.shape[1:] != (4 * width,):
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
-    parted = steps.parted(x + params.bias, 4)
+    parted = steps.split_parts(x + params.bias, 4)
     cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
     outputs = hidden if params.projection is None else np.empty((len(x), params.projection.shape[1]), parted.dtype)
-    result, matrices = Values(parted, cells, active, hidden, outputs), apart(params.weight, 4, steps.phases)
+    result, matrices = Values(parted, cells, active, hidden, outputs), split_weight(params.weight, 4, steps.phases)
     for phase in steps.phases:
         state, cell = _phase(unit, params, matrices, phase, result, state[: phase.step], cell[: phase.step])
-    return result._replace(gates=steps.joined(parted, 4))
+    return result._replace(gates=steps.merge_parts(parted, 4))
 
 
 def _phase(
@@ -372,7 +372,7 @@ def _phase(
 ) -> tuple[Array, Array]:
     """Runs the steps of one phase forwards from a state and a cell [rows, ...]; gives the last state and cell.
 
-    Fills in the values of the steps. Gates are laid out as `Steps.parted` does.
+    Fills in the values of the steps. Gates are laid out as `Steps.split_parts` does.
     """
     count, (parted, cells, active, hidden, outputs) = phase.step, values
     product, peepholes = product_of(count, matrices[0]), _for_rows(params.peepholes, count)
@@ -456,7 +456,7 @@ class _Way(NamedTuple):
 
 
 def _way(params: Parameters, phases: Sequence[range], rows: int) -> _Way:
-    matrices = [turned(matrix, phases) for matrix in apart(params.weight, 4, phases)]
+    matrices = [transpose_matrix(matrix, phases) for matrix in split_weight(params.weight, 4, phases)]
     if len(matrices) > 1:
         return _Way(matrices, np.empty((4, rows, params.width), params.weight.dtype), None)
     whole = np.empty((rows, 4 * params.width), params.weight.dtype)
@@ -511,7 +511,7 @@ def backward(
     unit: Unit, params: Parameters, steps: Steps, values: Values, grad: Array, state: Array, cell: Array
 ) -> Gradients:
     """The gradients, from the gradient of the outputs in batch order and the initial states of the forward pass."""
-    before = steps.before(values.cells, cell)
+    before = steps.previous_rows(values.cells, cell)
     slopes, within = _lstm_slopes(unit, params.peepholes, values, before)
     way = _way(params, steps.phases, len(before))
     projected = grad.copy()  # becomes the gradient of the projection before its activation
@@ -523,7 +523,7 @@ def backward(
     if params.peepholes is not None:
         products = [way.gates[1] * before, way.gates[2] * before, way.gates[3] * values.cells]
         peepholes = np.stack([product.sum(axis=0) for product in products])
-    states_before = steps.before(values.outputs, state).T
+    states_before = steps.previous_rows(values.outputs, state).T
     return Gradients(
         way.gates,
         np.dot(states_before, way.whole)
@@ -581,7 +581,7 @@ def _weights(weight: Array) -> _Weights:
     return _Weights(gates.reshape(width, 2 * width), candidate.reshape(width, width))
 
 
-def _biased(x: Array, bias: Any, weight: Array) -> Array:
+def _add_bias(x: Array, bias: Any, weight: Array) -> Array:
     if x.shape[1:] != weight.shape[1:]:
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {weight.shape[1]}, that of Weight")
     return x if bias is None else x + plain(bias).reshape(1, -1)
@@ -596,7 +596,7 @@ def _forward(
     with their values. `before` is the initial state.
     """
     gate, candidate, origin = unit
-    matrices, width = apart(weights.gates, 2, phases), before.shape[1]
+    matrices, width = split_weight(weights.gates, 2, phases), before.shape[1]
     scratch, through = np.empty((2 * len(before), width), parted.dtype), np.empty_like(before)
     for phase in phases:
         count = phase.step
@@ -667,7 +667,7 @@ def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad:
     zeros at first, becomes the gradient of the initial states.
     """
     rows_in_all, width = grad.shape
-    matrices, whole = apart(weights.gates, 2, phases), None
+    matrices, whole = split_weight(weights.gates, 2, phases), None
     result = np.empty((3, rows_in_all, width), grad.dtype)
     if len(matrices) == 1:
         side_by_side = np.empty((rows_in_all, 3 * width), grad.dtype)
@@ -675,7 +675,7 @@ def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad:
         whole = side_by_side[:, : 2 * width]
     update, reset, candidate = result
     to_update, kept, to_candidate, to_reset, reset_gate = slopes
-    turns = [turned(matrix, phases) for matrix in (*matrices, weights.candidate)]
+    turns = [transpose_matrix(matrix, phases) for matrix in (*matrices, weights.candidate)]
     from_update, from_reset, from_candidate = turns[0], turns[-2], turns[-1]
     scratch = np.empty_like(carried)
     for phase in reversed(phases):
@@ -722,11 +722,16 @@ def _gru(
     weight, state = plain(Weight), None if H0 is None else plain(H0)
     weights, width = _weights(weight), len(weight)
     require_rows(state, len(steps.order), width, "H0")
-    parted = steps.parted(_biased(x, Bias, weight), 3)
+    parted = steps.split_parts(_add_bias(x, Bias, weight), 3)
     hidden, reset = np.empty((2, len(x), width), parted.dtype)
     first = steps.initial(state, width, parted.dtype)
     _forward(unit, weights, steps.phases, parted, first, reset, hidden)
-    return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
+    return (
+        LoDTensor(steps.back(hidden), lod),
+        steps.with_batch_lod(steps.merge_parts(parted, 3)),
+        reset,
+        steps.with_batch_lod(hidden),
+    )
 
 
 @plain_kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
@@ -743,7 +748,7 @@ def _gru_grad(
     steps = steps_noted(BatchGate, "BatchGate")
     weight, gates = plain(Weight), plain(BatchGate)
     first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
-    before = steps.before(plain(BatchHidden), first)
+    before = steps.previous_rows(plain(BatchHidden), first)
     slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
     carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
     result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
@@ -758,7 +763,7 @@ def _gru_unit(
 ) -> tuple[Array, ...]:
     (rows, width), weights = HiddenPrev.shape, _weights(Weight)
     require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
-    parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
+    parts = _add_bias(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
     reset, hidden = np.empty((2, rows, width), parts.dtype)
     _forward(unit, weights, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
     return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
@@ -880,7 +885,7 @@ def _lstm(
     params = _parameters(unit, plain(Weight), plain(Bias), None)
     values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
     hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
-    return hidden, cell, steps.noted(values.gates), values.active
+    return hidden, cell, steps.with_batch_lod(values.gates), values.active
 
 
 @plain_kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
@@ -921,7 +926,7 @@ def _lstmp(
     params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
     values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
     projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.outputs, values.cells))
-    return projection, cell, steps.noted(values.gates), values.active, values.hidden
+    return projection, cell, steps.with_batch_lod(values.gates), values.active, values.hidden
 
 
 @plain_kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")

@@ -12,7 +12,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, real
 from pstranspile.runtime.arithmetic import dot, shares_of_runs, sum_runs
-from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     as_matrix,
     formula,
@@ -51,7 +51,7 @@ def _expansion(x: tuple[int, ...] | None, y: tuple[int, ...]) -> _Expansion:
     return _Expansion(rows, [0, *ends.tolist()], tuple(times.tolist()) if (np.diff(offsets) == 1).all() else None)
 
 
-def _expanded(op: Op, x: Any, y: Any) -> _Expansion:
+def _find_expansion(op: Op, x: Any, y: Any) -> _Expansion:
     _, y_lod = sequences(y, "Y")
     level = int_attr(op, "ref_level", -1)
     if not -1 <= level < len(y_lod):
@@ -65,14 +65,14 @@ def _expanded(op: Op, x: Any, y: Any) -> _Expansion:
 
 @plain_kernel("sequence_expand", lod="own")
 def _run_sequence_expand(X: Any, Y: Any, *, op: Op) -> object:
-    expansion = _expanded(op, X, Y)
+    expansion = _find_expansion(op, X, Y)
     out = plain(X).take(expansion.rows, axis=0)
     return LoDTensor(out, [[*expansion.offsets]]) if isinstance(X, LoDTensor) else out
 
 
 @plain_kernel("sequence_expand_grad", "X@GRAD", lod="own")
 def _run_sequence_expand_grad(X: Any, Y: Any, Out_GRAD: Any, *, op: Op) -> object:
-    expansion, grad = _expanded(op, X, Y), plain(Out_GRAD)
+    expansion, grad = _find_expansion(op, X, Y), plain(Out_GRAD)
     if expansion.times is not None:
         return with_lod(X, _sums(grad, expansion.times))
     out = np.zeros_like(plain(X))
@@ -183,8 +183,8 @@ def _run_sequence_conv_grad(op: Op) -> Run:
     def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
         windows, grad = _windows(op, lod[-1]), plain(Out_GRAD)
-        filter_grad = dot(windows.gather(x), grad, transpose_a=True) if wanted(op, "Filter@GRAD") else None
-        if not wanted(op, "X@GRAD"):
+        filter_grad = dot(windows.gather(x), grad, transpose_a=True) if has_output(op, "Filter@GRAD") else None
+        if not has_output(op, "X@GRAD"):
             return None, filter_grad
         spread = dot(grad, Filter, transpose_b=True).reshape(*windows.rows.shape, *x.shape[1:])
         windows.clear(spread)
@@ -266,7 +266,7 @@ def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
 
 
 @lru_cache(64)
-def _continued(offsets: tuple[int, ...], ahead: int) -> Array:
+def _rows_with_successors(offsets: tuple[int, ...], ahead: int) -> Array:
     """The numbers of the rows after which their sequence has at least `ahead` further rows."""
     ends = np.asarray(offsets[1:], np.int64).repeat(row_counts(offsets))
     return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
@@ -277,7 +277,7 @@ def _row_conv(X: Any, Filter: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
     out = x * Filter[0]
     for ahead in range(1, len(Filter)):
-        rows = _continued(tuple(lod[-1]), ahead)
+        rows = _rows_with_successors(tuple(lod[-1]), ahead)
         out[rows] += x.take(rows + ahead, axis=0) * Filter[ahead]
     return LoDTensor(out, lod)
 
@@ -289,7 +289,7 @@ def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
     x_grad, filter_grad = grad * Filter[0], np.empty_like(Filter)
     filter_grad[0] = np.add.reduce(grad * x, axis=0)
     for ahead in range(1, len(Filter)):
-        rows = _continued(tuple(lod[-1]), ahead)
+        rows = _rows_with_successors(tuple(lod[-1]), ahead)
         given, later = grad.take(rows, axis=0), rows + ahead
         x_grad[later] += given * Filter[ahead]
         filter_grad[ahead] = np.add.reduce(given * x.take(later, axis=0), axis=0)
@@ -328,7 +328,7 @@ def _run_sequence_pool(op: Op) -> Run:
     pool, empty = _pool_type(op), op.attrs["pad_value"]
     index_wanted = pool == "MAX" and not op.attrs["is_test"]
 
-    def pooled(x: Array, starts: Array, lengths: Array) -> Array:
+    def pool_sequences(x: Array, starts: Array, lengths: Array) -> Array:
         if pool in ("FIRST", "LAST"):
             return x.take(starts if pool == "FIRST" else starts + lengths - 1, axis=0)
         total = sum_runs(x, starts, lengths)
@@ -342,7 +342,7 @@ def _run_sequence_pool(op: Op) -> Run:
             if pool == "MAX":
                 out, index = _largest(x, offsets, index_wanted)
                 return upper(out, lod), index
-            return upper(x.copy() if even == 1 else pooled(x, starts, lengths), lod), None
+            return upper(x.copy() if even == 1 else pool_sequences(x, starts, lengths), lod), None
         out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
         index = np.full(out.shape, -1, np.int32) if index_wanted else None
         filled = lengths > 0
@@ -351,7 +351,7 @@ def _run_sequence_pool(op: Op) -> Run:
             if index is not None:
                 index[filled] = result
         elif filled.any():
-            out[filled] = pooled(x, starts[filled], lengths[filled])
+            out[filled] = pool_sequences(x, starts[filled], lengths[filled])
         return upper(out, lod), index
 
     return run
@@ -426,7 +426,7 @@ def _run_sequence_softmax_grad(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
     return LoDTensor(grad.reshape(x.shape), lod)
 
 
-def _checked(op: Op) -> tuple[tuple[int, ...], int]:
+def _topks_and_channels(op: Op) -> tuple[tuple[int, ...], int]:
     """`topks` and the number of channels. Raises ValueError unless they are positive and `topks` ascends."""
     topks, channels = ints_attr(op, "topks"), int_attr(op, "channel_num")
     if not topks or list(topks) != sorted(set(topks)) or topks[0] < 1:
@@ -458,7 +458,7 @@ def _layout(blocks: list[tuple[int, int, int]], channels: int) -> Iterator[tuple
 
 @kernel("sequence_topk_avg_pooling", "Out pos", lod="own")
 def _pool(op: Op) -> Run:
-    topks, channels = _checked(op)
+    topks, channels = _topks_and_channels(op)
     most = topks[-1]
 
     def run(X: Any, ROW: Any, COLUMN: Any) -> tuple[LoDTensor, Array]:
@@ -483,7 +483,7 @@ def _pool(op: Op) -> Run:
 
 @kernel("sequence_topk_avg_pooling_grad", "X@GRAD", lod="own")
 def _pool_grad(op: Op) -> Run:
-    topks, channels = _checked(op)
+    topks, channels = _topks_and_channels(op)
     most = topks[-1]
 
     def run(X: Any, ROW: Any, COLUMN: Any, pos: Any, Out_GRAD: Any) -> LoDTensor:
@@ -520,7 +520,7 @@ def _pairs(x: Any, y: Any) -> list[tuple[slice, slice]]:
     return list(zip(*spans, strict=True))
 
 
-def _ragged(parts: list[Array], dtype: Any) -> LoDTensor:
+def _ragged_from_parts(parts: list[Array], dtype: Any) -> LoDTensor:
     """Parts of any dims as the sequences of a ragged value with one column."""
     ends = np.cumsum([0, *(part.size for part in parts)]).tolist()
     flat = [np.zeros(0, dtype), *(part.reshape(-1) for part in parts)]
@@ -532,7 +532,7 @@ def _match_matrix_tensor(X: Any, Y: Any, W: Any) -> tuple[LoDTensor, Array]:
     x, y, w = plain(X), plain(Y), plain(W)
     moved = np.tensordot(x, w, 1)  # [words of X, dim_t, width of Y]
     made = [moved[a].swapaxes(0, 1) @ y[b].T for a, b in _pairs(X, Y)]
-    return _ragged(made, x.dtype), moved.reshape(-1, 1)
+    return _ragged_from_parts(made, x.dtype), moved.reshape(-1, 1)
 
 
 @plain_kernel("match_matrix_tensor_grad", "X@GRAD Y@GRAD W@GRAD", lod="own")
@@ -571,11 +571,11 @@ class _GridWindows(NamedTuple):
             rows_read = slice(y, y + down * self.step[0], self.step[0])
             yield y, x, (rows_read, slice(x, x + along * self.step[1], self.step[1]))
 
-    def padded(self, rows: int, columns: int) -> tuple[int, int]:
+    def padded_dims(self, rows: int, columns: int) -> tuple[int, int]:
         """The dims of a padded image."""
         return rows + self.size[0] + self.step[0], columns + self.size[1] + self.step[1]
 
-    def inside(self, rows: int, columns: int) -> tuple[slice, slice]:
+    def image_slices(self, rows: int, columns: int) -> tuple[slice, slice]:
         """The slices of the padded image that hold the image."""
         top, left = self.size[0] // 2, self.size[1] // 2
         return slice(top, top + rows), slice(left, left + columns)
@@ -615,14 +615,14 @@ def _var_conv_2d(
     x, w = plain(X).reshape(-1), plain(W)
     taken: list[Array] = []
     for start, rows, columns in _images(X, ROW, COLUMN):
-        image = np.zeros((of.channels, *of.padded(rows, columns)), x.dtype)
+        image = np.zeros((of.channels, *of.padded_dims(rows, columns)), x.dtype)
         numbers = _numbers(x, start, (of.channels, rows, columns))
-        image[(..., *of.inside(rows, columns))] = numbers
+        image[(..., *of.image_slices(rows, columns))] = numbers
         made = np.zeros((of.channels, *of.size, *of.positions(rows, columns)), x.dtype)
         for down, along, spans in of.cells(rows, columns) if numbers.size else ():
             made[:, down, along] = image[(..., *spans)]
         taken.append(made.reshape(w.shape[1], -1) if numbers.size else made[..., :0, :0].reshape(w.shape[1], 0))
-    return _ragged([w @ part for part in taken], x.dtype), _ragged(taken, x.dtype)
+    return _ragged_from_parts([w @ part for part in taken], x.dtype), _ragged_from_parts(taken, x.dtype)
 
 
 @plain_kernel("var_conv_2d_grad", "X@GRAD W@GRAD", lod="own")
@@ -649,10 +649,10 @@ def _var_conv_2d_grad(
         if not slopes.size:
             continue
         spread = (w.T @ slopes).reshape(of.channels, *of.size, down, along)
-        image = np.zeros((of.channels, *of.padded(rows, columns)), x.dtype)
+        image = np.zeros((of.channels, *of.padded_dims(rows, columns)), x.dtype)
         for y, z, spans in of.cells(rows, columns):
             image[(..., *spans)] += spread[:, y, z]
-        numbers = image[(..., *of.inside(rows, columns))].reshape(-1)[: x.size - start]
+        numbers = image[(..., *of.image_slices(rows, columns))].reshape(-1)[: x.size - start]
         x_grad[start : start + len(numbers)] += numbers
     return LoDTensor(x_grad.reshape(x.shape), lod), w_grad
 

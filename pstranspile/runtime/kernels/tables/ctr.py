@@ -10,9 +10,17 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
-from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Surroundings, kernel, per_op, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import (
+    ExecutionContext,
+    Run,
+    Surroundings,
+    has_output,
+    kernel,
+    per_op,
+    plain_kernel,
+)
 from pstranspile.runtime.kernels.numeric import check_ids, numpy_dtype, plain, row_counts, sequences
-from pstranspile.runtime.kernels.random import filtered, mersenne_words, row_hashes, row_hashes_32, words
+from pstranspile.runtime.kernels.random import bloom_filter_mask, mersenne_words, row_hashes, row_hashes_32, words
 from pstranspile.runtime.kernels.training.loss import evenly
 from pstranspile.runtime.values import Array, LoDTensor
 
@@ -26,10 +34,10 @@ def _cvm_values(op: Op) -> Run:
         result[:, 1] = logs[:, 1] - logs[:, 0]  # the logarithm of the share of clicks
         return result
 
-    def without(X: Array) -> Array:
+    def without_counts(X: Array) -> Array:
         return X[:, 2:].copy()
 
-    return with_counts if flag(op, "use_cvm") else without
+    return with_counts if flag(op, "use_cvm") else without_counts
 
 
 @kernel("cvm_grad", "X@GRAD", lod="own")
@@ -53,7 +61,7 @@ def _cvm_grad(op: Op) -> Run:
     return run
 
 
-def _shown(op: Op, x: Array) -> Array | None:
+def _shown_mask(op: Op, x: Array) -> Array | None:
     """A mask of the elements that count: those of slots whose first element, the number of shows, is not 0. None if all
     count.
     """
@@ -84,7 +92,7 @@ def _data_norm_values(op: Op) -> Run:
         y = (X - means) * scales
         if shifts:
             y = y * scale_w + bias
-        shown = _shown(op, _rows(X))
+        shown = _shown_mask(op, _rows(X))
         if shown is not None:
             y = np.where(shown.reshape(X.shape), y, 0).astype(X.dtype, copy=False)
         return y, means, scales
@@ -101,11 +109,11 @@ def _data_norm_grad(op: Op) -> Run:
     """Gradient of data_norm. The "gradients" of the statistics are no derivatives but the batch's contributions, which
     an optimizer adds.
     """
-    shifts, epsilon, wants_x = flag(op, "enable_scale_and_shift"), real(op, "epsilon"), wanted(op, "X@GRAD")
+    shifts, epsilon, wants_x = flag(op, "enable_scale_and_shift"), real(op, "epsilon"), has_output(op, "X@GRAD")
 
     def run(scale_w: Array | None, X: Array, Means: Array, Scales: Array, Y_GRAD: Array) -> tuple[Array | None, ...]:
         x, gradient = _rows(X), _rows(Y_GRAD)
-        shown, away = _shown(op, x), x - Means
+        shown, away = _shown_mask(op, x), x - Means
         total, squares = x, np.square(away)
         if shown is not None:
             total, squares, gradient = (np.where(shown, part, 0).astype(x.dtype) for part in (x, squares, gradient))
@@ -145,7 +153,7 @@ def _hash_values(op: Op) -> Run:
     return run
 
 
-def _ends(counts: Array) -> list[int]:
+def _cumulative_offsets(counts: Array) -> list[int]:
     return [0, *np.cumsum(counts).tolist()]
 
 
@@ -164,7 +172,7 @@ def _filter_by_instag_values(
         result = np.full((1, *rows.shape[1:]), out_val_if_empty, rows.dtype)
         return _with_steps(result, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
     starts, counts = bounds[chosen], np.diff(bounds)[chosen]
-    ends = _ends(counts)
+    ends = _cumulative_offsets(counts)
     places = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
     index = np.stack([np.asarray(ends[:-1]), starts, counts], axis=1).astype("int64")
     return _with_steps(rows[places], ends), _single(np.ones((len(chosen), 1), "float32")), _single(index)
@@ -297,7 +305,7 @@ def _pyramid_hash(
     kept = np.ones(len(sequence), bool)
     for table, length, black in ((WhiteList, "white_list_len", False), (BlackList, "black_list_len", True)):
         if of.filters and int_attr(op, length) > 0:
-            kept &= np.concatenate([filtered(plain(table), group) for group in bits]) != black
+            kept &= np.concatenate([bloom_filter_mask(plain(table), group) for group in bits]) != black
     order = np.argsort(sequence, kind="stable")
     sequence, kept = sequence[order], kept[order]
     if of.training:
@@ -352,7 +360,7 @@ def _tdm_child_values(
     return children.astype(kind), leaves.astype(kind)
 
 
-def _others(rng: Iterator[int], layer: Array, positive: int, count: int) -> list[int]:
+def _sample_negatives(rng: Iterator[int], layer: Array, positive: int, count: int) -> list[int]:
     """`count` distinct nodes of a level other than the positive one, as Fluid draws them."""
     taken: list[int] = []
     while len(taken) < count:
@@ -385,11 +393,11 @@ def _tdm_sampler_values(op: Op) -> Run:
         key, offset = surroundings.stream(op.output("Out") or op.type, 0, op.inputs["X"][0], (rows, width))
         return words(key, offset, rows * width).reshape(rows, width)
 
-    def drawn(surroundings: Surroundings, layer: Array, path: Array, count: int) -> Array:
+    def sample_level(surroundings: Surroundings, layer: Array, path: Array, count: int) -> Array:
         """Indices of the samples of a level, for every row."""
         if seed:
             rng = _numbers(seed, len(layer))
-            samples = [_others(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
+            samples = [_sample_negatives(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
             return np.array(samples, "int64").reshape(len(path), count)
         order = np.where(layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), len(layer)))
         return np.argsort(order, axis=1, kind="stable")[:, :count]
@@ -406,7 +414,7 @@ def _tdm_sampler_values(op: Op) -> Run:
             path = Travel[leaves, level]
             there = (path != 0)[:, None]
             parts = [path[:, None]] if positive else []
-            parts.append(nodes[start:stop][drawn(surroundings, nodes[start:stop], path, count)])
+            parts.append(nodes[start:stop][sample_level(surroundings, nodes[start:stop], path, count)])
             held = np.concatenate(parts, axis=1)
             out.append(np.where(there, held, 0))
             labels.append(np.where(there, np.arange(held.shape[1]) < int(positive), False))
@@ -438,7 +446,7 @@ def _draw(source: Callable[[int], Array], wanted: int, classes: int) -> tuple[Ar
         count *= 2
 
 
-def _expected(classes: Array, count: int, tries: int, samples: int) -> Array:
+def _expected_counts(classes: Array, count: int, tries: int, samples: int) -> Array:
     """The expected count of each class among `samples` distinct ones after this many draws.
 
     As in Fluid, the probability of a class in one draw is rounded to float32.
@@ -452,14 +460,14 @@ def _sampler(op: Op) -> Callable[[Array, int, Surroundings], tuple[Array, Array]
     """A function from labels and the number of classes to the classes of each row, and their probabilities."""
     samples = int_attr(op, "num_samples")
 
-    def sampled(labels: Array, classes: int, surroundings: Surroundings) -> tuple[Array, Array]:
+    def sample_classes(labels: Array, classes: int, surroundings: Surroundings) -> tuple[Array, Array]:
         if not 0 < samples <= classes:
             raise ValueError(f"{samples} distinct classes can't be sampled from {classes}")
         drawn, tries = _draw(_source(op, surroundings), samples, classes)
         chosen = np.concatenate([labels, np.broadcast_to(drawn, (len(labels), samples))], axis=1)
-        return chosen, _expected(chosen, classes, tries, samples)
+        return chosen, _expected_counts(chosen, classes, tries, samples)
 
-    return sampled
+    return sample_classes
 
 
 @kernel("sample_logits", "Samples Probabilities LogitsDim LabelsDim SampledLogits SampledLabels", lod="none")

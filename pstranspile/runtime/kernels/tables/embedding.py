@@ -19,7 +19,7 @@ from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Surroundin
 from pstranspile.runtime.kernels.numeric import (
     all_ids,
     check_ids,
-    first,
+    first_number,
     numpy_dtype,
     plain,
     runs_between,
@@ -37,7 +37,7 @@ from pstranspile.runtime.kernels.rows import (
     merge_rows,
     positions,
 )
-from pstranspile.runtime.kernels.tensors.fill import Draw, copied, drawer
+from pstranspile.runtime.kernels.tensors.fill import Draw, copy_value, drawer
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
@@ -358,10 +358,10 @@ def _split_byref_values(op: Op) -> Run:
 
 @plain_kernel("ref_by_trainer_id")
 def _ref_by_trainer_id_values(X: list[Array], TrainerId: Array) -> Array:
-    number = int(first(TrainerId))
+    number = int(first_number(TrainerId))
     if not 0 <= number < len(X):
         raise ValueError(f"TrainerId is {number}, but X has {len(X)} variables")
-    return copied(X[number])
+    return copy_value(X[number])
 
 
 @kernel("fake_init")
@@ -371,7 +371,7 @@ def _fake_init(op: Op) -> Run:
         raise ValueError(f"shape is {list(dims)}, not the dims of a table")
 
     def run(surroundings: Surroundings) -> SelectedRows:
-        var = surroundings.declared(name)
+        var = surroundings.declaration(name)
         kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
         # a table without local rows: it only provides dims for gradients, and lookups in it are refused
         return SelectedRows(np.empty(0, "int64"), np.empty((0, *dims[1:]), kind), dims[0])

@@ -14,7 +14,7 @@ from pstranspile.ops.shapes import Dims
 from pstranspile.ops.tensors.fill import diagonal_dims, eye_dims, no_diagonal_dims
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel
-from pstranspile.runtime.kernels.numeric import first, formula, listed, numpy_dtype
+from pstranspile.runtime.kernels.numeric import first_number, formula, integers_from, numpy_dtype
 from pstranspile.runtime.kernels.random import (
     Rows,
     RowStream,
@@ -34,7 +34,7 @@ from pstranspile.runtime.values.encoding import to_float16
 
 def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:
     """The dims of the result: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
-    return listed(tensor, parts, ints_attr(op, "shape"))
+    return integers_from(tensor, parts, ints_attr(op, "shape"))
 
 
 def _constant(op: Op, kind: str) -> Any:
@@ -75,9 +75,9 @@ def _fill_constant(op: Op) -> Run:
     def run(
         ValueTensor: Array | None, ShapeTensor: Array | None, ShapeTensorList: list[Array], surroundings: Surroundings
     ) -> Array | SelectedRows:
-        value = constant if ValueTensor is None else first(ValueTensor)
+        value = constant if ValueTensor is None else first_number(ValueTensor)
         filled = np.full(asked_dims(op, ShapeTensor, ShapeTensorList), value, kind)
-        return as_declared(filled, surroundings.declared(name))
+        return as_declared(filled, surroundings.declaration(name))
 
     return run
 
@@ -115,17 +115,17 @@ formula("fill_zeros_like", "np.zeros({X}.shape, {X}.dtype)")
 
 @plain_kernel("assign")
 def _assign(X: Any) -> Any:
-    return copied(X)
+    return copy_value(X)
 
 
-def copied(value: Any) -> Any:
+def copy_value(value: Any) -> Any:
     """A copy of a value that shares no memory with it. Raises ValueError for a value that can't be copied."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.value.copy(), value.height)
     if isinstance(value, LoDTensor):
         return LoDTensor(value.data.copy(), value.lod)
     if isinstance(value, list):
-        return [None if item is None else copied(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [None if item is None else copy_value(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, np.ndarray):
         return value.copy()
     raise ValueError(f"a {type(value).__name__} can't be assigned")
@@ -175,7 +175,7 @@ formula("fill_zeros_like2", lambda op: f"np.zeros({{X}}.shape, {numpy_dtype(int_
 
 @plain_kernel("range", lod="none")
 def _range_values(Start: Array, End: Array, Step: Array) -> Array:
-    start, end, step = first(Start), first(End), first(Step)
+    start, end, step = first_number(Start), first_number(End), first_number(Step)
     if step == 0:
         raise ValueError("Step is 0")
     return np.arange(start, end, step).astype(Start.dtype)
@@ -241,7 +241,7 @@ def _eye_values(op: Op) -> Run:
 
 @plain_kernel("linspace", lod="none")
 def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
-    count = first(Num)
+    count = first_number(Num)
     if count < 1:
         raise ValueError(f"Num is {count}, it must be positive")
     start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
@@ -293,12 +293,12 @@ def _normal(op: Op, *, truncated: bool) -> Draw:
     return draw
 
 
-def _filled(op: Op, draw: Draw, dims: tuple[int, ...], surroundings: Surroundings) -> Array | SelectedRows:
+def _draw_tensor(op: Op, draw: Draw, dims: tuple[int, ...], surroundings: Surroundings) -> Array | SelectedRows:
     name = op.outputs["Out"][0]
     if min(dims, default=0) < 0:
         raise ValueError(f"the dims to fill are {list(dims)}")
     key, offset = surroundings.stream(name, int_attr(op, "seed"), name, dims)
-    return as_declared(draw(key, offset, prod(dims)).reshape(dims), surroundings.declared(name))
+    return as_declared(draw(key, offset, prod(dims)).reshape(dims), surroundings.declaration(name))
 
 
 @kernel("uniform_random gaussian_random truncated_gaussian_random")
@@ -308,7 +308,7 @@ def _random(op: Op) -> Run:
     def run(
         ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
     ) -> Array | SelectedRows:
-        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
+        return _draw_tensor(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
 
     return run
 
@@ -318,7 +318,7 @@ def _random_like(op: Op) -> Run:
     draw = drawer(op, op.type.removesuffix("_batch_size_like"))
 
     def run(Input: Array | LoDTensor, surroundings: Surroundings) -> Array | SelectedRows:
-        return _filled(op, draw, dims_like(op, Input), surroundings)
+        return _draw_tensor(op, draw, dims_like(op, Input), surroundings)
 
     return run
 
@@ -335,7 +335,7 @@ def _kept_share(op: Op) -> tuple[float, float]:
     raise ValueError(f"dropout_implementation is {way!r}")
 
 
-def _masked(x: Array, mask: Array, divisor: float) -> Array:
+def _apply_mask(x: Array, mask: Array, divisor: float) -> Array:
     """The elements of x that the mask keeps, divided by a number, and zeros (of their signs) for the others."""
     if mask.dtype.char in "?B" and mask.shape == x.shape != ():
         out = np.empty_like(x)
@@ -350,22 +350,22 @@ def _dropout_values(op: Op) -> Run:
     in_training, in_test = _kept_share(op)
     fixed, names, source = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"], op.inputs["X"][0]
 
-    def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
+    def keep_mask(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
         if own_seed is not None or fixed:  # a fixed seed gives the same numbers as in Fluid
-            rows = surroundings.rows(source, x.shape, lod) or Rows.one(x.size)
+            rows = surroundings.rows(source, x.shape, lod) or Rows.single_row(x.size)
             given = own_seed.data if isinstance(own_seed, LoDTensor) else own_seed
-            return fluid_uniform_of(seed if given is None else int(first(given)), rows) >= rate
+            return fluid_uniform_of(seed if given is None else int(first_number(given)), rows) >= rate
         stream, _ = surroundings.stream(names[0], 0, source, x.shape, lod)
         if isinstance(stream, int):
-            stream = RowStream(stream, Rows.one(x.size))
+            stream = RowStream(stream, Rows.single_row(x.size))
         return stream.reaches(rate)
 
     def run(
         X: Array | LoDTensor, Seed: Array | LoDTensor | None, surroundings: Surroundings
     ) -> tuple[Array | LoDTensor, Array | None]:
         x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
-        mask = None if test else kept(x, lod, Seed, surroundings).reshape(x.shape)
-        out = x * in_test if mask is None else _masked(x, mask, in_training)
+        mask = None if test else keep_mask(x, lod, Seed, surroundings).reshape(x.shape)
+        out = x * in_test if mask is None else _apply_mask(x, mask, in_training)
         return out if lod is None else LoDTensor(out, lod), None if mask is None else mask.view("uint8")
 
     return run
@@ -379,7 +379,7 @@ def _dropout_grad(op: Op) -> Run:
     def run(Mask: Array | None, Out_GRAD: Array) -> Array:
         if test or Mask is None:
             return Out_GRAD * in_test
-        return _masked(Out_GRAD, Mask, in_training)
+        return _apply_mask(Out_GRAD, Mask, in_training)
 
     return run
 
@@ -396,7 +396,7 @@ def _randint(op: Op) -> Run:
     def run(
         ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
     ) -> Array | SelectedRows:
-        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
+        return _draw_tensor(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
 
     return run
 
@@ -428,7 +428,7 @@ def _sampling_id(
 
 @plain_kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
 def _shuffle_batch(X: Array, Seed: Array | None, *, op: Op) -> tuple[Array, Array, Array]:
-    seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
+    seed = int_attr(op, "startup_seed") if Seed is None else int(first_number(Seed))
     key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
     places = _order(key, 0, len(rows))
     out = np.empty_like(rows)
@@ -453,18 +453,18 @@ def _seed_values(surroundings: Surroundings, *, op: Op, seed: int) -> Array:
     return integers(key, offset, 1, 1, _MODULUS, "int32")
 
 
-def _after(state: int, count: int) -> int:
+def _state_after(state: int, count: int) -> int:
     """The state of the generator after `count` steps. A state of 0, which would stay 0, is replaced by 1."""
     return (state % (1 << 64) % _MODULUS or 1) * pow(_FACTOR, count, _MODULUS) % _MODULUS
 
 
-def _drawn(state: int, top: int) -> tuple[int, int]:
+def _draw_number(state: int, top: int) -> tuple[int, int]:
     """(a number of 0 .. top, the generator's state afterwards). Numbers beyond the last multiple of top + 1 are drawn
     again.
     """
     share = (_MODULUS - 2) // (top + 1)
     while True:
-        state = _after(state, 1)
+        state = _state_after(state, 1)
         if state - 1 < share * (top + 1):
             return (state - 1) // share, state
 
@@ -472,7 +472,7 @@ def _drawn(state: int, top: int) -> tuple[int, int]:
 def _part(dims: tuple[int, ...], part: tuple[int, ...], state: int) -> tuple[slice, ...]:
     index: list[slice] = []
     for whole, size in zip(dims, part, strict=True):
-        begin, state = _drawn(state, whole - size)
+        begin, state = _draw_number(state, whole - size)
         index.append(slice(begin, begin + size))
     return tuple(index)
 
@@ -484,12 +484,12 @@ def _random_crop_values(
     lead = X.ndim - len(shape)
     if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], shape, strict=True)):
         raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(shape)}")
-    seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
+    seed = int_attr(op, "startup_seed") if Seed is None else first_number(Seed)
     count = prod(X.shape[:lead])
     whole = X.reshape(count, *X.shape[lead:])
     result = np.empty((count, *shape), X.dtype)
-    rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
+    rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.single_row(count)
     for number, place in enumerate(rows.positions().tolist()):
-        result[number] = whole[(number, *_part(X.shape[lead:], shape, _after(seed, place * len(shape))))]
-    following = _after(seed, rows.whole_elements() * len(shape) + 1)
+        result[number] = whole[(number, *_part(X.shape[lead:], shape, _state_after(seed, place * len(shape))))]
+    following = _state_after(seed, rows.whole_elements() * len(shape) + 1)
     return result.reshape(*X.shape[:lead], *shape), np.array([following], "int64")

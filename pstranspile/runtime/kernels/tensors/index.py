@@ -10,7 +10,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
-from pstranspile.runtime.kernels.numeric import check_ids, first, numpy_dtype
+from pstranspile.runtime.kernels.numeric import check_ids, first_number, numpy_dtype
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array
 
@@ -65,7 +65,7 @@ def _one_hot_values(op: Op) -> Run:
     drops_last = op.type == "one_hot"
 
     def run(X: Array, depth_tensor: Array | None) -> Array:
-        depth = int_attr(op, "depth", -1) if depth_tensor is None else first(depth_tensor)
+        depth = int_attr(op, "depth", -1) if depth_tensor is None else first_number(depth_tensor)
         if not lenient:
             check_ids(X, depth, "the id")
         ids = X.reshape(X.shape[:-1]) if drops_last else X
@@ -85,7 +85,7 @@ def _places(index: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple(np.moveaxis(index, -1, 0))
 
 
-def _added(target: Array, index: Array, values: Array) -> Array:
+def _scatter_add(target: Array, index: Array, values: Array) -> Array:
     """Adds the values at the positions of `index` to `target`, in place and in order. Positions may repeat."""
     places, depth = _places(index, target.shape), index.shape[-1]
     picked = (*index.shape[:-1], *target.shape[depth:])
@@ -110,12 +110,12 @@ def _gather_nd_values(X: Array, Index: Array) -> Array:
 
 @plain_kernel("gather_nd_grad", "X@GRAD", lod="each")
 def _gather_nd_grad(X: Array, Index: Array, Out_GRAD: Array) -> Array:
-    return _added(np.zeros(X.shape, Out_GRAD.dtype), Index, Out_GRAD)
+    return _scatter_add(np.zeros(X.shape, Out_GRAD.dtype), Index, Out_GRAD)
 
 
 @plain_kernel("scatter_nd_add", lod="none")
 def _scatter_nd_add_values(X: Array, Index: Array, Updates: Array) -> Array:
-    return _added(X.copy(), Index, Updates)
+    return _scatter_add(X.copy(), Index, Updates)
 
 
 @plain_kernel("scatter_nd_add_grad", "X@GRAD Updates@GRAD", lod="none")
@@ -220,7 +220,7 @@ def _shard_index_values(op: Op) -> Run:
 
 @plain_kernel("top_k", "Out Indices")
 def _top_k_values(X: Array, K: Array | None, *, op: Op) -> tuple[Array, Array]:
-    k = int_attr(op, "k", 1) if K is None else first(K)
+    k = int_attr(op, "k", 1) if K is None else first_number(K)
     if not 1 <= k <= X.shape[-1]:
         raise ValueError(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
     rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])

@@ -11,8 +11,8 @@ from pstranspile.ir.model import Op, Var
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.ops.shapes import Dims, size
 from pstranspile.ops.tensors.shape import BOUNDS, Padding, image_padding, pairs, span
-from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import first, listed, plain
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, has_output, kernel, per_op, plain_kernel
+from pstranspile.runtime.kernels.numeric import first_number, integers_from, plain
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.kernels.tensors.fill import asked_dims
 from pstranspile.runtime.values import Array, LoDTensor
@@ -22,7 +22,7 @@ def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array],
     """The kernel of an op with XShape: it returns a copy of `change(X)`, as X may be updated in place later, and
     XShape.
     """
-    named = wanted(op, "XShape")
+    named = has_output(op, "XShape")
 
     def run(x: Array) -> tuple[Array, Array | None]:
         return change(x).copy(), np.empty((0, *x.shape), x.dtype) if named else None
@@ -34,7 +34,7 @@ def _reshaped_inline(op: Op) -> str | None:
     """The expression of a reshape to dims that stand in the op, of which none is that of X."""
     dims = ints_attr(op, "shape")
     computed = op.inputs.get("Shape") or op.inputs.get("ShapeTensor")
-    return None if computed or 0 in dims or wanted(op, "XShape") else f"{{X}}.reshape({dims!r}).copy()"
+    return None if computed or 0 in dims or has_output(op, "XShape") else f"{{X}}.reshape({dims!r}).copy()"
 
 
 @plain_kernel("reshape reshape2", "Out XShape", spares="XShape", inline=_reshaped_inline, new=True)
@@ -49,7 +49,7 @@ def _reshape_values(
 
 def _transposed_inline(op: Op) -> str | None:
     """The expression of a transpose whose XShape nothing reads."""
-    return None if wanted(op, "XShape") else f"{{X}}.transpose({ints_attr(op, 'axis')!r}).copy()"
+    return None if has_output(op, "XShape") else f"{{X}}.transpose({ints_attr(op, 'axis')!r}).copy()"
 
 
 @kernel("transpose transpose2", "Out XShape", lod="none", spares="XShape", inline=_transposed_inline, new=True)
@@ -68,11 +68,11 @@ def _squeeze_values(op: Op) -> Run:
     axes = ints_attr(op, "axes")
     ones_only = bool(axes) and flag(op, "ones_only")
 
-    def squeezed(x: Array) -> Array:
+    def remove_axes(x: Array) -> Array:
         result = x.squeeze(tuple(axis for axis in axes if x.shape[axis] == 1) if ones_only else axes or None)
         return result if result.ndim else result.reshape(1)
 
-    make = _with_x_shape(op, squeezed)
+    make = _with_x_shape(op, remove_axes)
 
     def run(X: Array) -> tuple[Array, Array | None]:
         return make(X)
@@ -89,7 +89,7 @@ def _unsqueeze_values(op: Op) -> Run:
         if AxesTensor is not None:
             axes = tuple(AxesTensor.reshape(-1).tolist())
         elif AxesTensorList:
-            axes = tuple(first(part) for part in AxesTensorList)
+            axes = tuple(first_number(part) for part in AxesTensorList)
         dims = list(X.shape)
         for axis in axes:
             at = axis if axis >= 0 else axis + len(dims) + 1
@@ -152,7 +152,7 @@ def _is_empty_values(X: Array) -> Array:
 
 
 def _axis_given(op: Op, tensor: Array | None) -> int:
-    return int_attr(op, "axis") if tensor is None else first(tensor)
+    return int_attr(op, "axis") if tensor is None else first_number(tensor)
 
 
 @plain_kernel("concat", lod="own")
@@ -167,10 +167,10 @@ def _concat_values(X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | N
         return whole
     if axis % whole.ndim:
         return LoDTensor(whole, lods[0])
-    return LoDTensor(whole, _appended(lods)) if len(lods) == len(parts) else whole
+    return LoDTensor(whole, _concat_lods(lods)) if len(lods) == len(parts) else whole
 
 
-def _appended(lods: Sequence[list[list[int]]]) -> list[list[int]]:
+def _concat_lods(lods: Sequence[list[list[int]]]) -> list[list[int]]:
     """The LoD of concatenated sequences: the offsets of each part continue those of the part before."""
     if any(len(lod) != len(lods[0]) for lod in lods):
         raise ValueError("the parts of X have LoDs of different numbers of levels")
@@ -204,7 +204,7 @@ def _split_values(
     X: Array, AxisTensor: Array | None, SectionsTensorList: list[Array], *, op: Op, num: int, sections: Dims
 ) -> list[Array]:
     axis = _axis_given(op, AxisTensor)
-    asked = tuple(first(part) for part in SectionsTensorList) or sections
+    asked = tuple(first_number(part) for part in SectionsTensorList) or sections
     if num > 0:
         size, left = divmod(X.shape[axis], num)
         if left:
@@ -220,10 +220,10 @@ def _split_values(
 
 @plain_kernel("stack", "Y")
 def _stack_values(X: list[Array], surroundings: Surroundings, *, op: Op, axis: int) -> Array:
-    return stacked(X, axis, surroundings.declared(op.outputs["Y"][0]))
+    return stack_parts(X, axis, surroundings.declaration(op.outputs["Y"][0]))
 
 
-def stacked(parts: Sequence[Array], axis: int, var: Var | None) -> Array:
+def stack_parts(parts: Sequence[Array], axis: int, var: Var | None) -> Array:
     """The parts along a new dim. Single elements, which are 0-d tensors in Fluid, form one dim as declared."""
     dims = parts[0].shape
     if all(part.shape == dims for part in parts):
@@ -258,7 +258,7 @@ def _unbind_values(op: Op) -> Run:
 
 @plain_kernel("unstack_grad", "X@GRAD", lod="none")
 def _unstack_grad_values(Y_GRAD: list[Array], surroundings: Surroundings, *, op: Op, axis: int) -> Array:
-    return stacked(Y_GRAD, axis, surroundings.declared(op.outputs["X@GRAD"][0]))
+    return stack_parts(Y_GRAD, axis, surroundings.declaration(op.outputs["X@GRAD"][0]))
 
 
 def _columns(op: Op, width: int) -> slice:
@@ -320,7 +320,7 @@ def _pad_grad(Out_GRAD: Array, *, padding: Padding = per_op(lambda op: pairs(int
 
 
 def _given_padding(op: Op, paddings: Array | None) -> Padding:
-    return image_padding(op, listed(paddings, None, ints_attr(op, "paddings")))
+    return image_padding(op, integers_from(paddings, None, ints_attr(op, "paddings")))
 
 
 def _mode(op: Op, dims: Dims, padding: Padding) -> str:
@@ -350,11 +350,11 @@ def _pad2d_grad(X: Array, Paddings: Array | None, Out_GRAD: Array, *, op: Op) ->
     for axis, around in enumerate(padding):
         if any(around):
             source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
-            result = folded(result, axis, source, X.shape[axis])
+            result = gradient_of_take(result, axis, source, X.shape[axis])
     return result
 
 
-def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
+def gradient_of_take(gradient: Array, axis: int, source: Array, dim: int) -> Array:
     """The adjoint of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
     moved = np.moveaxis(gradient, axis, 0)
     result = np.zeros((dim, *moved.shape[1:]), gradient.dtype)
@@ -393,13 +393,13 @@ def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
 
 
 def _offsets(op: Op, tensor: Array | None, parts: list[Array] | None) -> Dims:
-    return listed(None if parts else tensor, parts, ints_attr(op, "offsets"))
+    return integers_from(None if parts else tensor, parts, ints_attr(op, "offsets"))
 
 
 @plain_kernel("crop", lod="none")
 def _crop_values(X: Array, Y: Array | None, Offsets: Array | None, *, op: Op) -> Array:
     shape = ints_attr(op, "shape") if Y is None else Y.shape
-    return X[_window(X, listed(Offsets, None, ints_attr(op, "offsets")), shape)].copy()
+    return X[_window(X, integers_from(Offsets, None, ints_attr(op, "offsets")), shape)].copy()
 
 
 @kernel("crop_tensor", lod="none")
@@ -411,7 +411,7 @@ def _crop_tensor_values(op: Op) -> Run:
         ShapeTensor: list[Array] | None,
         OffsetsTensor: list[Array] | None,
     ) -> Array:
-        dims = listed(None if ShapeTensor else Shape, ShapeTensor, ints_attr(op, "shape"))
+        dims = integers_from(None if ShapeTensor else Shape, ShapeTensor, ints_attr(op, "shape"))
         return X[_window(X, _offsets(op, Offsets, OffsetsTensor), dims)].copy()
 
     return run
@@ -441,7 +441,7 @@ def _parts(op: Op) -> Run:
         if known is not None and start is None and end is None and not start_parts and not end_parts:
             return known
         result = [slice(None)] * len(dims)
-        bounds = zip(axes, listed(start, start_parts, starts), listed(end, end_parts, ends), strict=True)
+        bounds = zip(axes, integers_from(start, start_parts, starts), integers_from(end, end_parts, ends), strict=True)
         for axis, low, high in bounds:
             # Python's slices count from the end and clamp like Fluid's
             result[axis] = slice(low, high)
@@ -497,14 +497,14 @@ def _sum_of_repeats(gradient: Array, times: Dims, dims: Dims) -> Array:
 def _expand_values(
     X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array], *, expand_times: Dims
 ) -> Array:
-    return np.tile(X, listed(ExpandTimes, expand_times_tensor, expand_times))
+    return np.tile(X, integers_from(ExpandTimes, expand_times_tensor, expand_times))
 
 
 @plain_kernel("expand_grad", "X@GRAD", lod="none")
 def _expand_grad(
     X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array], Out_GRAD: Array, *, expand_times: Dims
 ) -> Array:
-    return _sum_of_repeats(Out_GRAD, listed(ExpandTimes, expand_times_tensor, expand_times), X.shape)
+    return _sum_of_repeats(Out_GRAD, integers_from(ExpandTimes, expand_times_tensor, expand_times), X.shape)
 
 
 def _steps(
@@ -514,7 +514,7 @@ def _steps(
     axes = ints_attr(op, "axes")
     bounds: list[tuple[int, ...]] = []
     for (name, _), tensor, parts in zip(BOUNDS, tensors, lists, strict=True):
-        bounds.append(listed(tensor, parts, ints_attr(op, name)))
+        bounds.append(integers_from(tensor, parts, ints_attr(op, name)))
         if len(bounds[-1]) != len(axes):
             raise ValueError(f"{name} has {len(bounds[-1])} numbers, axes has {len(axes)}")
     index = [slice(None)] * len(dims)
@@ -574,7 +574,7 @@ def _strided_slice_grad(op: Op) -> Run:
 
 @kernel("flip")
 @kernel("reverse", lod="none")
-def _reversed(op: Op) -> Run:
+def _flip(op: Op) -> Run:
     axes = ints_attr(op, "axis" if op.type == "reverse" else "dims")
 
     def run(X: Array) -> Array:

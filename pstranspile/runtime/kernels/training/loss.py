@@ -21,8 +21,8 @@ from pstranspile.runtime.arithmetic import (
     shares_of_exp,
     sum_over,
 )
-from pstranspile.runtime.kernels.kernel import Run, Surroundings, kernel, per_op, plain_kernel, wanted
-from pstranspile.runtime.kernels.numeric import all_ids, as_matrix, below_largest, check_ids, first, formula
+from pstranspile.runtime.kernels.kernel import Run, Surroundings, has_output, kernel, per_op, plain_kernel
+from pstranspile.runtime.kernels.numeric import all_ids, as_matrix, below_largest, check_ids, first_number, formula
 from pstranspile.runtime.kernels.random import Rows, mersenne_words, words
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array, SelectedRows
@@ -135,7 +135,7 @@ def _cross_entropy2_grad(
     return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
 
 
-def _last(x: Array, axis: int) -> Array:
+def _move_axis_last(x: Array, axis: int) -> Array:
     """x with this axis moved to the end."""
     return x if axis in (-1, x.ndim - 1) else np.moveaxis(x, axis, -1)
 
@@ -148,7 +148,7 @@ def _back(x: Array, axis: int) -> Array:
 def _softmax_with_cross_entropy_values(
     Logits: Array, Label: Array, *, axis: int = -1, ignore_index: int = -100, soft_label: bool
 ) -> tuple[Array, Array]:
-    logits, label = _last(Logits, axis), _last(Label, axis)
+    logits, label = _move_axis_last(Logits, axis), _move_axis_last(Label, axis)
     shifted = below_largest(logits, -1)
     softmax, total = shares_of_exp(shifted.copy(), -1)
     if soft_label:
@@ -170,7 +170,11 @@ def _softmax_with_cross_entropy_values(
 def _softmax_with_cross_entropy_grad(
     Label: Array, Softmax: Array, Loss_GRAD: Array, *, axis: int = -1, ignore_index: int = -100, soft_label: bool
 ) -> Array:
-    softmax, label, gradient = _last(Softmax, axis), _last(Label, axis), _last(Loss_GRAD, axis)
+    softmax, label, gradient = (
+        _move_axis_last(Softmax, axis),
+        _move_axis_last(Label, axis),
+        _move_axis_last(Loss_GRAD, axis),
+    )
     if soft_label:
         return _back((softmax - label) * gradient, axis)
     result = np.multiply(softmax, gradient, order="C")
@@ -185,10 +189,10 @@ def _softmax_with_cross_entropy_grad(
 def _sigmoid_cross_entropy_values(X: Array, Label: Array, *, ignore_index: int = -100, normalize: bool) -> Array:
     power = exp_of_each(-np.abs(X))
     loss = np.maximum(X, 0) - X * Label + log1p_of_each(power)
-    return _counted(loss, Label, ignore_index, normalize)
+    return _mask_ignored(loss, Label, ignore_index, normalize)
 
 
-def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
+def _mask_ignored(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
     """`loss` where the label is not ignored, else 0; with `normalize`, divided by the number of labels that are not
     ignored.
 
@@ -203,7 +207,7 @@ def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> A
 def _sigmoid_cross_entropy_grad(
     X: Array, Label: Array, Out_GRAD: Array, *, ignore_index: int = -100, normalize: bool
 ) -> Array:
-    return _counted((1 / (1 + exp_of_each(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
+    return _mask_ignored((1 / (1 + exp_of_each(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
 
 
 @plain_kernel("log_loss", "Loss")
@@ -296,7 +300,7 @@ def _focal_terms(op: Op, x: Array, label: Array, foreground: Array) -> tuple[Arr
     Classes are numbered from 1 on. Label 0 is the background, and rows of label -1 are ignored.
     """
     check_ids(label + 1, x.shape[1] + 2, "the label plus 1,")
-    count = max(first(foreground), 1)
+    count = max(first_number(foreground), 1)
     alpha = real(op, "alpha")
     is_class = label.reshape(-1, 1) == np.arange(1, x.shape[1] + 1)
     is_other = ~is_class & (label.reshape(-1, 1) != -1)
@@ -392,7 +396,7 @@ def _smooth_l1_loss_values(op: Op) -> Run:
 @kernel("smooth_l1_loss_grad", "X@GRAD Y@GRAD", lod="none")
 def _smooth_l1_loss_grad_values(op: Op) -> Run:
     bend = real(op, "sigma") ** 2
-    wants_y = wanted(op, "Y@GRAD")
+    wants_y = has_output(op, "Y@GRAD")
 
     def run(
         InsideWeight: Array | None, OutsideWeight: Array | None, Diff: Array, Out_GRAD: Array
@@ -501,7 +505,7 @@ def _center_loss_values(
         moved = np.zeros_like(Centers)
         add_rows(moved, label, difference)
         count = np.bincount(label, minlength=len(Centers)).astype(X.dtype)
-        centers += first(CenterUpdateRate) * moved / (1 + count).reshape(-1, *(1,) * (X.ndim - 1))
+        centers += first_number(CenterUpdateRate) * moved / (1 + count).reshape(-1, *(1,) * (X.ndim - 1))
     return centers, difference, loss
 
 
@@ -535,13 +539,13 @@ def _weight_gradient(
     else:
         classes, value = classes[used], value[used]
     if not sparse:
-        return _scattered(weight.shape, classes, value)
+        return _scatter_rows(weight.shape, classes, value)
     rows, places = np.unique(classes, return_inverse=True)
-    result = _scattered((len(rows), *weight.shape[1:]), places.reshape(-1), value)
+    result = _scatter_rows((len(rows), *weight.shape[1:]), places.reshape(-1), value)
     return SelectedRows(rows.astype("int64"), result, len(weight))
 
 
-def _scattered(shape: tuple[int, ...], rows: Array, value: Array) -> Array:
+def _scatter_rows(shape: tuple[int, ...], rows: Array, value: Array) -> Array:
     result = np.zeros(shape, value.dtype)
     add_rows(result, rows.reshape(-1), value)
     return result
@@ -563,7 +567,7 @@ among the samples.
 """
 
 
-def _expected(op: Op) -> _Expected:
+def _expected_count_function(op: Op) -> _Expected:
     """The function that gives expected counts of classes, rounded to float32 as in Fluid."""
     count, samples = int_attr(op, "num_total_classes"), np.float32(int_attr(op, "num_neg_samples"))
 
@@ -574,12 +578,12 @@ def _expected(op: Op) -> _Expected:
         likely = np.log((classes + 2) / (classes + 1)) / float(np.float32(np.log(count)))
         return (likely.astype("float32") * samples).astype(dtype)
 
-    def listed(custom: Array | None, classes: Array, dtype: Any) -> Array:
+    def custom_distribution(custom: Array | None, classes: Array, dtype: Any) -> Array:
         if custom is None:
             raise ValueError("sampler 2 needs CustomDistProbs")
         return (custom.reshape(-1)[classes].astype("float32") * samples).astype(dtype)
 
-    return (uniform, log_uniform, listed)[_sampler(op)]
+    return (uniform, log_uniform, custom_distribution)[_sampler(op)]
 
 
 def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: Array | None) -> Array:
@@ -614,8 +618,8 @@ def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
     """
     seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
 
-    def seeded(width: int, count: int) -> Array:
-        batch_rows = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
+    def seeded_words(width: int, count: int) -> Array:
+        batch_rows = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.single_row(count)
         places = batch_rows.positions()
         most = int(places.max(initial=-1)) + 1
         if width == 64:
@@ -627,13 +631,13 @@ def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
         key, offset = surroundings.stream(name, 0, source, (rows, count // max(rows, 1)))
         return words(key, offset, count) >> np.uint64(64 - width)
 
-    return seeded if seed else fresh
+    return seeded_words if seed else fresh
 
 
 @kernel("nce", "Cost SampleLogits SampleLabels", lod="none")
 def _nce_values(op: Op) -> Run:
     negatives, count = ints_attr(op, "custom_neg_classes"), int_attr(op, "num_neg_samples")
-    expected = _expected(op)
+    expected = _expected_count_function(op)
 
     def run(
         Input: Array,
@@ -680,7 +684,7 @@ def _nce_grad(
     is_sparse: bool,
     wants_Input_GRAD: bool,
     wants_Bias_GRAD: bool,
-    expected: _Expected = per_op(_expected),
+    expected: _Expected = per_op(_expected_count_function),
 ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
     share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
     noise = expected(CustomDistProbs, classes, share.dtype)
@@ -692,7 +696,7 @@ def _nce_grad(
         gradient *= SampleWeight.reshape(-1, 1)[: len(gradient)]
     bias_grad = None
     if wants_Bias_GRAD and Bias is not None:
-        bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
+        bias_grad = _scatter_rows((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
     input_grad = _input_gradient(gradient, Weight, classes) if wants_Input_GRAD else None
     return input_grad, _weight_gradient(gradient, Input, classes, None, Weight, is_sparse), bias_grad
 
@@ -740,7 +744,7 @@ def _hierarchical_sigmoid_values(
 @kernel("hierarchical_sigmoid_grad", "X@GRAD W@GRAD Bias@GRAD", lod="each")
 def _hierarchical_sigmoid_grad(op: Op) -> Run:
     sparse = flag(op, "is_sparse")
-    wants_x, wants_bias = wanted(op, "X@GRAD"), wanted(op, "Bias@GRAD")
+    wants_x, wants_bias = has_output(op, "X@GRAD"), has_output(op, "Bias@GRAD")
 
     def run(
         X: Array,
@@ -756,7 +760,7 @@ def _hierarchical_sigmoid_grad(op: Op) -> Run:
         gradient = (1 - np.exp(-PreOut) - bits) * used * Out_GRAD.reshape(-1, 1)
         bias_grad = None
         if wants_bias and Bias is not None:
-            bias_grad = _scattered((Bias.size,), nodes[used], gradient[used]).reshape(Bias.shape)
+            bias_grad = _scatter_rows((Bias.size,), nodes[used], gradient[used]).reshape(Bias.shape)
         x_grad = _input_gradient(gradient, W, nodes) if wants_x else None
         return x_grad, _weight_gradient(gradient, X, nodes, used, W, sparse), bias_grad
 

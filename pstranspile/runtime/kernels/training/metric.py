@@ -6,9 +6,9 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr
-from pstranspile.runtime.kernels.kernel import Run, kernel, plain_kernel, wanted
+from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import as_matrix, check_ids
-from pstranspile.runtime.kernels.training.optimizer import owned
+from pstranspile.runtime.kernels.training.optimizer import arrays_to_update
 from pstranspile.runtime.values import Array
 
 
@@ -23,7 +23,7 @@ def _accuracy_values(Indices: Array, Label: Array) -> tuple[Array, Array, Array]
 @kernel("auc", "AUC StatPosOut StatNegOut", lod="none", spares="AUC")
 def _auc_values(op: Op) -> Run:
     buckets, steps = int_attr(op, "num_thresholds", 8191) + 1, int_attr(op, "slide_steps", 1)
-    own, named = owned(op, "StatPos StatNeg"), wanted(op, "AUC")
+    own, named = arrays_to_update(op, "StatPos StatNeg"), has_output(op, "AUC")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
         """Updates the statistics in place, and returns the part of them that is the current histogram
@@ -136,7 +136,7 @@ def _precision_recall_values(op: Op) -> Run:
     return run
 
 
-def _added(value: Array, more: list[Array] | None) -> Array:
+def _add_terms(value: Array, more: list[Array] | None) -> Array:
     for term in more or ():
         value = value + term
     return value
@@ -158,10 +158,10 @@ def _mean_iou_values(
     right = predicted == labels
     wrong = np.bincount(predicted[~right], minlength=num_classes) + np.bincount(labels[~right], minlength=num_classes)
     correct = np.bincount(predicted[right], minlength=num_classes)
-    wrong, correct = _added(wrong, InWrongs).astype("int32"), _added(correct, InCorrects).astype("int32")
+    wrong, correct = _add_terms(wrong, InWrongs).astype("int32"), _add_terms(correct, InCorrects).astype("int32")
     seen = wrong + correct > 0
     mean = np.mean(correct[seen] / (wrong + correct)[seen]) if seen.any() else 0.0
-    return _added(np.array([mean]), InMeanIou).astype("float32"), wrong, correct
+    return _add_terms(np.array([mean]), InMeanIou).astype("float32"), wrong, correct
 
 
 def _pairs(query: Array) -> tuple[Array, Array]:

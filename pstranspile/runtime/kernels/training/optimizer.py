@@ -13,7 +13,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
 from pstranspile.runtime.kernels.kernel import Run, Surroundings, in_place, kernel, plain_kernel
-from pstranspile.runtime.kernels.numeric import check_ids, first
+from pstranspile.runtime.kernels.numeric import check_ids, first_number
 from pstranspile.runtime.kernels.random import fluid_uniform, normal
 from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions, scatter, update_rows
 from pstranspile.runtime.large.table import LargeTable, TableState, distinct
@@ -22,7 +22,7 @@ from pstranspile.runtime.values import Array, SelectedRows
 # Functions that kernels of optimizers share: updates in place, and dense or sparse gradients.
 
 
-def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
+def arrays_to_update(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
     """A function from the values of these input slots to the arrays to update.
 
     An array is the value itself if the op writes the same variable and the value is writable, otherwise a copy. The
@@ -41,7 +41,7 @@ REPLACING = frozenset({"sgd", "momentum", "adam"})
 """Optimizer ops that write a read-only parameter, which others share, to new memory without copying it first."""
 
 
-def replaced(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[Array, Array]]:
+def read_write_arrays(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[Array, Array]]:
     """A function from the parameter and the gradient to the array to read and the array to write.
 
     Both are the same array if the op reads and writes the same variable and it is writable. Otherwise a dense update
@@ -94,7 +94,7 @@ def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Arr
         return _pieces_of_rows(gradient, arrays) if len(gradient.rows) else ()
     if not _in_one_row(gradient, size):
         return whole(gradient, *arrays)
-    return _cut(gradient, *arrays)
+    return _split_pieces(gradient, *arrays)
 
 
 def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
@@ -106,14 +106,14 @@ def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array
     check_ids(merged.rows, len(tables[0]), "row")
     taken = [table.take(merged.rows, axis=0) for table in tables]
     in_pieces = all(_in_one_row(table, tables[0].size) for table in tables)
-    for piece in _cut(*tables) if in_pieces else (tables,):
+    for piece in _split_pieces(*tables) if in_pieces else (tables,):
         step(None, *piece)
     step(in_use(merged).reshape(taken[0].shape), *taken)
     for table, changed in zip(tables, taken, strict=True):
         table[merged.rows] = changed
 
 
-def _cut(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+def _split_pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     flat = [array.reshape(-1) for array in arrays]
     for at in range(0, flat[0].size, PIECE):
         yield tuple([array[at : at + PIECE] for array in flat])
@@ -160,7 +160,7 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *
     alone gets the whole table in memory, and changes it there.
     """
 
-    def updated(*values: Any) -> Any:
+    def run_with_tables(*values: Any) -> Any:
         if values[param].__class__ is not LargeTable:
             return run(*values)
         if not isinstance(values[grad], SelectedRows):
@@ -171,7 +171,7 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *
                 return _update_in_place(run, values, param, grad, written)
         return _update(run, values, param, grad, written)
 
-    return updated
+    return run_with_tables
 
 
 def _update_in_place(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
@@ -245,7 +245,7 @@ def _each_once(part: SelectedRows) -> tuple[Array, Array, Array]:
 
 @kernel("sgd", "ParamOut")
 def _sgd(op: Op) -> Run:
-    own, replace, as_rows = owned(op, "Param"), replaced(op), AS_ROWS in op.attrs
+    own, replace, as_rows = arrays_to_update(op, "Param"), read_write_arrays(op), AS_ROWS in op.attrs
     kept = in_place(op, "Param", "ParamOut")
 
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
@@ -261,7 +261,7 @@ def _sgd(op: Op) -> Run:
         return table
 
     def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
         if isinstance(Grad, SelectedRows):
             return sparse(Param, Grad, rate)
         param, new = replace(Param, Grad)
@@ -276,7 +276,7 @@ def _sgd(op: Op) -> Run:
 @kernel("momentum", "ParamOut VelocityOut GradShareOut")
 def _momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
-    own, replace = owned(op, "Velocity"), replaced(op)
+    own, replace = arrays_to_update(op, "Velocity"), read_write_arrays(op)
     later = 1 - real(op, "dampening") if "dampening" in op.attrs else 1.0
 
     def run(
@@ -288,9 +288,9 @@ def _momentum(op: Op) -> Run:
     ) -> tuple[Array | None, ...]:
         param, new = replace(Param, Grad)
         (velocity,) = own(Velocity)
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
         if GradShare is not None:
-            share = first(GradShare)
+            share = first_number(GradShare)
             for g, p, v, n in pieces(Grad, param, velocity, new):
                 v *= mu
                 v += share * g
@@ -310,7 +310,7 @@ def _momentum(op: Op) -> Run:
 def _dgc_momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
     begin = real(op, "rampup_begin_step")
-    own = owned(op, "Param Velocity")
+    own = arrays_to_update(op, "Param Velocity")
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Velocity: Array, current_step: Array, nranks: Array
@@ -318,8 +318,8 @@ def _dgc_momentum(op: Op) -> Run:
         if begin < 0:
             return None, None, None
         param, velocity = own(Param, Velocity)
-        rate, mean = first(LearningRate), Grad / first(nranks)
-        before = first(current_step) < begin
+        rate, mean = first_number(LearningRate), Grad / first_number(nranks)
+        before = first_number(current_step) < begin
         for g, p, v in pieces(mean, param, velocity):
             if before:
                 v *= mu
@@ -335,12 +335,12 @@ def _dgc_momentum(op: Op) -> Run:
 @kernel("lars_momentum", "ParamOut VelocityOut")
 def _lars_momentum(op: Op) -> Run:
     mu, trust, decay = real(op, "mu"), real(op, "lars_coeff"), real(op, "lars_weight_decay")
-    own = owned(op, "Param Velocity")
+    own = arrays_to_update(op, "Param Velocity")
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
         param, velocity = own(Param, Velocity)
         number = number_of(param)
-        rate = number(first(LearningRate))
+        rate = number(first_number(LearningRate))
         for g, p, v in whole(Grad, param, velocity):
             of_param, of_grad = number(norm(p)), number(norm(g))
             if of_param > 0 and of_grad > 0:
@@ -363,11 +363,11 @@ def _proximal(param: Array, rate: Any, l1: float, l2: float) -> None:
 @kernel("proximal_gd", "ParamOut")
 def _proximal_gd(op: Op) -> Run:
     l1, l2 = real(op, "l1"), real(op, "l2")
-    own = owned(op, "Param")
+    own = arrays_to_update(op, "Param")
 
     def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
         (param,) = own(Param)
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
         for g, p in pieces(Grad, param):
             p -= rate * g
             _proximal(p, rate, l1, l2)
@@ -379,11 +379,11 @@ def _proximal_gd(op: Op) -> Run:
 @kernel("proximal_adagrad", "ParamOut MomentOut")
 def _proximal_adagrad(op: Op) -> Run:
     l1, l2 = real(op, "l1"), real(op, "l2")
-    own = owned(op, "Param Moment")
+    own = arrays_to_update(op, "Param Moment")
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
         param, moment = own(Param, Moment)
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
         for g, p, m in pieces(Grad, param, moment):
             m += g * g
             p -= rate * g / np.sqrt(m)
@@ -407,7 +407,7 @@ def _fluid_noise(seed: int, dtype: Any) -> float:
 @kernel("dpsgd", "ParamOut")
 def _dpsgd(op: Op) -> Run:
     clip, batch, sigma, seed = real(op, "clip"), real(op, "batch_size"), real(op, "sigma"), int_attr(op, "seed")
-    own = owned(op, "Param")
+    own = arrays_to_update(op, "Param")
 
     def run(Param: Array, Grad: Array, LearningRate: Array, surroundings: Surroundings) -> Array:
         (param,) = own(Param)
@@ -415,7 +415,7 @@ def _dpsgd(op: Op) -> Run:
             noise = _fluid_noise(seed, param.dtype)
         else:  # the stream of the gradient, because a parameter's stream is the same in every step
             noise = float(normal(*surroundings.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
-        rate, shift = first(LearningRate), noise * sigma / batch
+        rate, shift = first_number(LearningRate), noise * sigma / batch
         for g, p in whole(Grad, param):
             size = float(norm(g))
             p -= rate * (g * (clip / size if size > clip else 1.0) + shift)
@@ -443,10 +443,10 @@ def _accumulate(
 ) -> tuple[Array, ...]:
     updates, accumulates, old = in_num_updates + 1, in_num_accumulates + 1, in_old_num_accumulates
     sums = [in_sum_1 + param, in_sum_2, in_sum_3]
-    if first(updates) % _SUMMED_AT_MOST == 0:
+    if first_number(updates) % _SUMMED_AT_MOST == 0:
         sums = [np.zeros_like(param), in_sum_2 + sums[0], in_sum_3]
-    count = first(accumulates)
-    if count >= min_average_window and count >= min(max_average_window, first(updates) * average_window):
+    count = first_number(accumulates)
+    if count >= min_average_window and count >= min(max_average_window, first_number(updates) * average_window):
         sums = [np.zeros_like(param), np.zeros_like(param), sums[0] + sums[1]]
         old, accumulates = accumulates, np.zeros_like(accumulates)
     return (*sums, accumulates, old, updates)
@@ -503,8 +503,8 @@ def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy, as_rows, scaled = flag(op, "lazy_mode"), AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
     decay = real(op, "decoupled_decay") if "decoupled_decay" in op.attrs else 0.0
-    own, replace = owned(op, "Moment1 Moment2"), replaced(op)
-    own_largest = owned(op, "Moment2Max")
+    own, replace = arrays_to_update(op, "Moment1 Moment2"), read_write_arrays(op)
+    own_largest = arrays_to_update(op, "Moment2Max")
     powers_first = _in_place(op, "Beta1Pow") and not flag(op, "powers_after")
 
     def run(
@@ -519,11 +519,11 @@ def _adam(op: Op) -> Run:
         Beta2Tensor: Array | None = None,
         Moment2Max: Array | None = None,
     ) -> tuple[Array | None, ...]:
-        beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
-        beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
+        beta1 = given1 if Beta1Tensor is None else first_number(Beta1Tensor)
+        beta2 = given2 if Beta2Tensor is None else first_number(Beta2Tensor)
         param, new = replace(Param, Grad)
         if decay:
-            param = np.multiply(param, number_of(param)(1 - first(LearningRate) * decay), out=new)
+            param = np.multiply(param, number_of(param)(1 - first_number(LearningRate) * decay), out=new)
         moment1, moment2 = own(Moment1, Moment2)
         largest = own_largest(Moment2Max) if Moment2Max is not None else ()
         factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
@@ -537,8 +537,8 @@ def _adam(op: Op) -> Run:
         # for sparse rows, Fluid advances powers that are updated in place before it uses them
         used1, used2 = (power1, power2) if sparse and powers_first else (Beta1Pow, Beta2Pow)
         number = number_of(param)
-        left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
-        rate = number(first(LearningRate) * float(np.divide(left2**0.5, left1)))
+        left1, left2 = float(number(1 - first_number(used1))), float(number(1 - first_number(used2)))
+        rate = number(first_number(LearningRate) * float(np.divide(left2**0.5, left1)))
         added = epsilon
         if scaled:
             added = float(number(epsilon) * number(left2**0.5))
@@ -586,13 +586,13 @@ def _adam(op: Op) -> Run:
 def _adamax(op: Op) -> Run:
     beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     of_gradient = flag(op, "epsilon_of_gradient")
-    own = owned(op, "Param Moment InfNorm")
+    own = arrays_to_update(op, "Param Moment InfNorm")
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Moment: Array, InfNorm: Array, Beta1Pow: Array
     ) -> tuple[Array, ...]:
         param, moment, norm = own(Param, Moment, InfNorm)
-        rate = float(np.divide(first(LearningRate), 1 - first(Beta1Pow)))
+        rate = float(np.divide(first_number(LearningRate), 1 - first_number(Beta1Pow)))
         for g, p, m, u in pieces(Grad, param, moment, norm):
             m *= beta1
             m += (1 - beta1) * g
@@ -613,7 +613,7 @@ def _adamax(op: Op) -> Run:
 def _lamb(op: Op) -> Run:
     beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     decay, corrected = real(op, "weight_decay"), flag(op, "corrected")
-    own = owned(op, "Param Moment1 Moment2")
+    own = arrays_to_update(op, "Param Moment1 Moment2")
 
     def run(
         Param: Array,
@@ -626,7 +626,7 @@ def _lamb(op: Op) -> Run:
     ) -> tuple[Array | None, ...]:
         param, moment1, moment2 = own(Param, Moment1, Moment2)
         step = np.zeros_like(param)
-        left1, left2 = 1 - first(Beta1Pow), 1 - first(Beta2Pow)
+        left1, left2 = 1 - first_number(Beta1Pow), 1 - first_number(Beta2Pow)
         for g, p, m, v, r in pieces(Grad, param, moment1, moment2, step):
             m *= beta1
             m += (1 - beta1) * g
@@ -636,7 +636,7 @@ def _lamb(op: Op) -> Run:
         number = number_of(param)
         of_param, of_step = number(norm(param)), number(norm(step))
         adapts = of_param > 0 and of_step > 0 and not (corrected and decay == 0)
-        step *= number(first(LearningRate)) * (of_param / of_step if adapts else number(1))
+        step *= number(first_number(LearningRate)) * (of_param / of_step if adapts else number(1))
         param -= step
         powers = (Beta1Pow * beta1, Beta2Pow * beta2) if corrected else (None, None)
         return param, moment1, moment2, *powers
@@ -649,15 +649,15 @@ def _adagrad(op: Op) -> Run:
     falling = real(op, "rate_decay") if "rate_decay" in op.attrs else 0.0
     epsilon = real(op, "epsilon")
     decay = real(op, "decay") if op.type == "decayed_adagrad" else None
-    own = owned(op, "Param Moment")
+    own = arrays_to_update(op, "Param Moment")
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Moment: Array, Updates: Array | None = None
     ) -> tuple[Array | None, ...]:
         param, moment = own(Param, Moment)
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
         if Updates is not None:
-            rate = number_of(param)(rate / (1 + first(Updates) * falling))
+            rate = number_of(param)(rate / (1 + first_number(Updates) * falling))
 
         sparse = decay is None and isinstance(Grad, SelectedRows)
 
@@ -686,7 +686,7 @@ def _adagrad(op: Op) -> Run:
 @kernel("adadelta", "ParamOut AvgSquaredGradOut AvgSquaredUpdateOut")
 def _adadelta(op: Op) -> Run:
     rho, epsilon, scaled = real(op, "rho"), real(op, "epsilon"), flag(op, "scaled")
-    own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+    own = arrays_to_update(op, "Param AvgSquaredGrad AvgSquaredUpdate")
     in_place = _in_place(op, "AvgSquaredUpdate") and not scaled
 
     def run(
@@ -694,7 +694,7 @@ def _adadelta(op: Op) -> Run:
     ) -> tuple[Array, ...]:
         if scaled and LearningRate is None:
             raise ValueError("scaled needs LearningRate")
-        rate = first(LearningRate) if scaled and LearningRate is not None else None
+        rate = first_number(LearningRate) if scaled and LearningRate is not None else None
         param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
         for g, p, a, b in pieces(Grad, param, of_grad, of_update):
             a *= rho
@@ -714,8 +714,8 @@ def _adadelta(op: Op) -> Run:
 def _rmsprop(op: Op) -> Run:
     rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
     centered, of_root = flag(op, "centered"), flag(op, "epsilon_of_root")
-    own = owned(op, "Param Moment MeanSquare")
-    own_mean = owned(op, "MeanGrad")
+    own = arrays_to_update(op, "Param Moment MeanSquare")
+    own_mean = arrays_to_update(op, "MeanGrad")
 
     def run(
         Param: Array,
@@ -726,7 +726,7 @@ def _rmsprop(op: Op) -> Run:
         MeanGrad: Array | None = None,
     ) -> tuple[Array | None, ...]:
         param, moment, square = own(Param, Moment, MeanSquare)
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
 
         def step(g: Array, spread: Array, p: Array, m: Array) -> None:
             m *= mu
@@ -760,20 +760,20 @@ def _rmsprop(op: Op) -> Run:
 @kernel("ftrl", "ParamOut SquaredAccumOut LinearAccumOut")
 def _ftrl(op: Op) -> Run:
     l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
-    own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
+    own = arrays_to_update(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
 
-    def raised(value: Array) -> Array:
+    def raise_to_power(value: Array) -> Array:
         return root(value) if power == -0.5 else value**-power
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array
     ) -> tuple[Array, ...]:
         param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
-        rate = first(LearningRate)
+        rate = first_number(LearningRate)
         for g, p, s, z in pieces(Grad, param, square, linear):
-            before = raised(s)
+            before = raise_to_power(s)
             s += g * g
-            after = raised(s)
+            after = raise_to_power(s)
             z += g
             z -= (after - before) / rate * p
             shrunk = np.sign(z) * l1 - z

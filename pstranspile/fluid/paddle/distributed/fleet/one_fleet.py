@@ -20,7 +20,7 @@ from pstranspile.fluid.incubate.fleet.base import Fleet as FluidFleet
 from pstranspile.fluid.incubate.fleet.base import RoleMakerBase as RoleMakerBase
 from pstranspile.fluid.incubate.fleet.collective import fleet as collective
 from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_servers
-from pstranspile.fluid.missing import hold_parts, refused
+from pstranspile.fluid.missing import hold_parts, unsupported_error
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.flags import MEETING
 from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
@@ -86,7 +86,7 @@ class UserDefinedRoleMaker(_Underscored, fluid.RoleMakerBase):
     ):
         super().__init__()
         if kwargs.get("heter_worker_endpoints"):
-            raise refused("UserDefinedRoleMaker(heter_worker_endpoints=...)", "all trainers are alike")
+            raise unsupported_error("UserDefinedRoleMaker(heter_worker_endpoints=...)", "all trainers are alike")
         self.is_collective = is_collective
         self.alone = False
         workers: list[str] = [*(worker_endpoints or ())]
@@ -108,7 +108,7 @@ def require_whole(what: str, mode: object) -> None:
     """Raises NotHere for a mode that writes only some rows of tables, ValueError for an unknown mode."""
     if mode in (1, 2):
         why = "rows are not chosen by their shows and clicks; 0 and 3 write all"
-        raise refused(f"{what}(mode={mode})", why)
+        raise unsupported_error(f"{what}(mode={mode})", why)
     if type(mode) is not int or mode not in (0, 3):
         raise ValueError(f"{what} takes 0 or 3 as mode, not {mode!r}")
 
@@ -137,14 +137,18 @@ class UtilBase:
         """
         fleet = self._fleet
         if comm_world != "worker" and fleet.inner.role.get_pserver_endpoints():
-            raise refused(f"fleet.util.{name}(comm_world={comm_world!r})", "servers give nothing; take worker")
+            raise unsupported_error(
+                f"fleet.util.{name}(comm_world={comm_world!r})", "servers give nothing; take worker"
+            )
         if fleet.worker_num() == 1:
             return [np.asarray(given)]
         if self._meeting is None:
             workers: list[str] = [] if fleet.inner is collective else fleet.worker_endpoints()
             endpoint = os.environ.get(MEETING) or next(iter(workers), "")
             if not endpoint:
-                raise refused(f"fleet.util.{name}", f"{MEETING} does not say where trainers meet, as HOST:PORT")
+                raise unsupported_error(
+                    f"fleet.util.{name}", f"{MEETING} does not say where trainers meet, as HOST:PORT"
+                )
             self._meeting = Meeting(fleet.worker_index(), fleet.worker_num(), endpoint)
         return self._meeting.all_of(given)
 
@@ -330,7 +334,7 @@ class Fleet:
             loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
         )
         main = loss.block.program
-        main._fleet_opt = {**(main._fleet_opt or {}), **self._told()}
+        main._fleet_opt = {**(main._fleet_opt or {}), **self._fleet_options()}
         if not self._is_alone and self.inner.is_server():  # in 2.x the default programs are those of the server
             own = self.inner.main_program, self.inner.startup_program
             for program, part in zip((default_main_program(), default_startup_program()), own, strict=True):
@@ -338,7 +342,7 @@ class Fleet:
                 program.machine, program.part = part.machine, part.part
         return made
 
-    def _told(self) -> dict[str, Any]:
+    def _fleet_options(self) -> dict[str, Any]:
         """The entries of a program's `_fleet_opt`: the trainer's number, the number of trainers, and the strategy's
         settings.
         """
@@ -375,12 +379,14 @@ class Fleet:
 
     def load_model(self, path: str, mode: int = 0) -> None:
         """Raises NotHere, which names the alternative, because running servers do not load files."""
-        raise refused("fleet.load_model", f"servers read files before they serve: fleet.init_server({path!r})")
+        raise unsupported_error(
+            "fleet.load_model", f"servers read files before they serve: fleet.init_server({path!r})"
+        )
 
     def load_inference_model(self, path: str, mode: int = 0) -> None:
         """Raises NotHere, which names the alternatives, because running servers do not load files."""
         why = f"servers read files before they serve: fleet.init_server({path!r})"
-        raise refused("fleet.load_inference_model", f"{why}; static.load_inference_model reads a model alone")
+        raise unsupported_error("fleet.load_inference_model", f"{why}; static.load_inference_model reads a model alone")
 
     def shrink(self, threshold: int) -> None:
         """Removes rows from the tables of `sparse_embedding` that had no gradient since the call of this method

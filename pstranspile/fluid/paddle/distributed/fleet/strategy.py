@@ -16,7 +16,7 @@ from pstranspile.fluid.framework import default_startup_program, program_guard
 from pstranspile.fluid.graph.values import VarType
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet import parameter_server as servers
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
 from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
 from pstranspile.ir.diagnostics import did_you_mean
@@ -62,14 +62,16 @@ class _Merging(ABC):
         sums: list[tuple[Any, Any]] = []
         for param, grad in params_grads:
             if grad.type == VarType.SELECTED_ROWS:
-                raise refused(f"gradient_merge of {param.name}", "its gradient is sparse; leave out is_sparse")
+                raise unsupported_error(
+                    f"gradient_merge of {param.name}", "its gradient is sparse; leave out is_sparse"
+                )
             name = f"{param.name}@GRAD@GradientMerge"
             held = L.create_global_var(list(param.shape), 0.0, param.dtype, persistable=True, name=name)
             L.assign(L.elementwise_add(held, grad), held)
             sums.append((param, held))
         return sums
 
-    def _merged(self, held: Any) -> Any:
+    def _merged_gradient(self, held: Any) -> Any:
         return L.scale(held, 1.0 / self.k_steps if self.avg else 1.0)
 
     @staticmethod
@@ -89,7 +91,7 @@ class GradientMerge(_Merging):
         made: list[Any] = []
 
         def update() -> None:
-            made.extend(self.inner.apply_gradients([(param, self._merged(held)) for param, held in sums]))
+            made.extend(self.inner.apply_gradients([(param, self._merged_gradient(held)) for param, held in sums]))
             for _, held in sums:
                 self._clear(held)
 
@@ -105,7 +107,7 @@ class MergeForServers(_Merging, Optimizer):
 
     def __init__(self, inner: Any, k_steps: int, avg: bool):
         super().__init__(inner, k_steps, avg)
-        self.turns = Turned({}, f"{ACCUMULATE}*{k_steps - 1},{MAIN}", Pace(k_steps), self._between)
+        self.turns = Turned({}, f"{ACCUMULATE}*{k_steps - 1},{MAIN}", Pace(k_steps), self._without_merging)
         self._sum_names: set[str] = set()
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
@@ -135,7 +137,7 @@ class MergeForServers(_Merging, Optimizer):
         with program_guard(loss.block.program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)
 
-    def _between(self, program: Program) -> Program:
+    def _without_merging(self, program: Program) -> Program:
         """A trainer's program without the ops that merge and clear the sums, send, and receive."""
         gone, kept = set[str](), list[Op]()
         for op in program.main_block.ops:
@@ -247,7 +249,7 @@ def _check(table: str, name: str, value: Any) -> None:
     if short in _TABLE_SETTINGS_WITHOUT_EFFECT:
         warn_unused(full, value, _TABLE_SETTINGS_WITHOUT_EFFECT[short])
     elif short not in _ALLOWED or value != _ALLOWED[short]:
-        raise refused(f"{full} = {value!r}", _FIXED[short])
+        raise unsupported_error(f"{full} = {value!r}", _FIXED[short])
 
 
 _A_SYNC = {
@@ -528,7 +530,7 @@ class DistributedStrategy:
         if name == "fs_client_param":
             value = _settings(name, value)
         if name in _REFUSED and value:
-            raise refused(f"DistributedStrategy.{name}", _REFUSED[name])
+            raise unsupported_error(f"DistributedStrategy.{name}", _REFUSED[name])
         if name in _IN_FULL and value:
             warn_unused(f"DistributedStrategy.{name}", value, _IN_FULL[name])
         if name in _ACCEPTED and value != vars(self)[name]:
@@ -541,13 +543,13 @@ class DistributedStrategy:
             value = checked_tables(value)
         of = name.removesuffix("_configs")
         if of != name and of in _KEYS | _KEPT:
-            value = self._changed(of, value)
+            value = self._validated_configs(of, value)
         vars(self)[name] = value
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"DistributedStrategy has no {name!r}", name=name, obj=self)
 
-    def _changed(self, name: str, given: Any) -> dict[str, Any]:
+    def _validated_configs(self, name: str, given: Any) -> dict[str, Any]:
         given = _settings(f"{name}_configs", given)
         for key in given:
             if name in _KEYS and key not in _KEYS[name]:
@@ -571,7 +573,7 @@ class DistributedStrategy:
 
     def save_to_prototxt(self, output: str) -> None:
         """Raises NotHere, because strategies are set in scripts."""
-        raise refused(f"DistributedStrategy.save_to_prototxt({output!r})", "set the strategy in the script")
+        raise unsupported_error(f"DistributedStrategy.save_to_prototxt({output!r})", "set the strategy in the script")
 
     def optimizer(self, given: Any, with_servers: bool = False) -> Any:
         """The optimizer with the strategy's changes to updates and gradients.
@@ -583,7 +585,7 @@ class DistributedStrategy:
             self.a_sync_configs = {"k_steps": _AUTO_STEPS if given.type == "SGD" else 0}
         if with_servers and hasattr(given, "decay_on_servers"):
             given.decay_on_servers(self.a_sync_configs["lr_decay_steps"])
-        made: Any = self._exchanged(given)
+        made: Any = self._replace_optimizer(given)
         if self.recompute:
             checkpoints = self.recompute_configs["checkpoints"]
             if not checkpoints:
@@ -593,12 +595,14 @@ class DistributedStrategy:
         configs = self.gradient_merge_configs
         if self.gradient_merge and configs["k_steps"] > 1:
             if with_servers and self.a_sync and self.a_sync_configs["k_steps"] > 0:
-                raise refused("DistributedStrategy.gradient_merge with geo-SGD", "set a_sync_configs['k_steps'] to 0")
+                raise unsupported_error(
+                    "DistributedStrategy.gradient_merge with geo-SGD", "set a_sync_configs['k_steps'] to 0"
+                )
             kind = MergeForServers if with_servers else GradientMerge
             made = kind(made, configs["k_steps"], configs["avg"])
         return made
 
-    def _exchanged(self, given: Any) -> Any:
+    def _replace_optimizer(self, given: Any) -> Any:
         """Lars in place of Momentum and Lamb in place of Adam, where the strategy says so; other
         optimizers unchanged.
         """
@@ -606,7 +610,7 @@ class DistributedStrategy:
         if self.lars and isinstance(given, fluid.Momentum):
             configs = self.lars_configs
             if configs["epsilon"]:
-                raise refused("lars_configs with epsilon", "leave it at 0")
+                raise unsupported_error("lars_configs with epsilon", "leave it at 0")
             numbers = configs["lars_coeff"], configs["lars_weight_decay"]
             kept["regularization"] = given.regularization
             lars = fluid.LarsMomentum(given._learning_rate, given.settings["momentum"], *numbers, **kept)
@@ -631,7 +635,7 @@ class DistributedStrategy:
         """
         if (self.a_sync and self.a_sync_configs["k_steps"] > 0) or given.regularization is not None:
             return False
-        made = self._exchanged(given)
+        made = self._replace_optimizer(given)
         while hasattr(made, "inner"):
             made = made.inner
         schema = schema_of(made.kind().update("").op_type) if hasattr(made, "kind") else None

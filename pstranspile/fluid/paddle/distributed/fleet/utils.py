@@ -9,7 +9,7 @@ from typing import Any
 
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.program import TEST
-from pstranspile.fluid.missing import hold_parts, refused
+from pstranspile.fluid.missing import hold_parts, unsupported_error
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import fleet
 from pstranspile.fluid.paddle.distributed.fs_wrapper import LocalFS as LocalFS
 from pstranspile.fluid.paddle.later import not_there
@@ -21,7 +21,7 @@ class HDFSClient:
     """The later client of a hadoop cluster; making one raises NotHere."""
 
     def __init__(self, *_: Any, **__: Any):
-        raise refused("fleet.utils.HDFSClient", "mount the cluster's file system, and take LocalFS")
+        raise unsupported_error("fleet.utils.HDFSClient", "mount the cluster's file system, and take LocalFS")
 
 
 class DistributedInfer:
@@ -37,12 +37,14 @@ class DistributedInfer:
         """Does nothing if Fleet has made programs; otherwise raises NotHere, because `minimize` and loading must come
         before.
         """
-        if not getattr(_trained(), "machine", None):
-            raise refused("init_distributed_infer_env", "call fleet.minimize and fleet.load_persistables before")
+        if not getattr(_training_program(), "machine", None):
+            raise unsupported_error(
+                "init_distributed_infer_env", "call fleet.minimize and fleet.load_persistables before"
+            )
 
     def get_dist_infer_program(self) -> Any:
         """The program, with lookups on servers in the tables that the trainer looks up there."""
-        program, trained = self.origin_main_program, _trained()
+        program, trained = self.origin_main_program, _training_program()
         tables = {op.input("W")[0]: op for op in trained.global_block().ops if op.type == "distributed_lookup_table"}
         block: Any = program.global_block()
         for index, op in enumerate(block.ops):
@@ -58,7 +60,7 @@ class DistributedInfer:
         return program
 
 
-def _trained() -> Any:
+def _training_program() -> Any:
     """The program that this process trains."""
     return getattr(fleet.inner, "main_program", None) or default_main_program()
 
