@@ -132,6 +132,20 @@ def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
     return _close(rows[0], rows[1] / len(parts) if gradient else rows[1])
 
 
+def _order(whole: Value, shares: Sequence[Value]) -> Any:
+    """The order in which the rows of a value on the whole batch are those of the shares, one share after the other.
+
+    None if the rows do not lie along the first dim, or are not the same.
+    """
+    value, parts = plain(whole), [plain(share) for share in shares]
+    if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
+        return None
+    rows, joined = (array.reshape(len(array), -1) for array in (value, np.concatenate(parts)))
+    result = np.zeros(len(rows), "int64")
+    result[np.lexsort(joined.T)] = np.lexsort(rows.T)
+    return result if _close(rows[result], joined) else None
+
+
 def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
     """The parts of a value on the whole batch that take the place of the values on the shares; None if the value can't
     be divided that way.
@@ -452,6 +466,12 @@ class Suspicion:
         """The numbers of the ops found so far whose results on the shares can't be replaced by parts of the result on
         the whole batch; a product of all rows with all rows, for example, has no such parts.
         """
+        self.turning = False
+        """Whether rows that an op puts in another order are put in that of the shares, where the whole batch has them:
+        a loss of two sets of rows, one after the other, is the same in any order.
+        """
+        self.seen: dict[str, Value] = {}
+        """What the whole batch made of the variables in `ends` when it was computed last."""
         self.crossed = set[str]()
         """The variables found so far that have a value for each pair of rows."""
         self.ends = {*half.sent.values(), *losses, *states}
@@ -499,7 +519,11 @@ class Suspicion:
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
         replaced: list[int] = []
+        turned: dict[str, Any] = {}
         for index in self.half.first:
+            for name in [n for n in ops[index].input_names if n.removesuffix("@GRAD") in turned and "@GRAD" in n]:
+                gradient = plain(runs[0][name])  # of what was put in another order, by the op that made it
+                runs[0].lend(name, gradient[np.argsort(turned[name.removesuffix("@GRAD")])])
             names = [name for name in dict.fromkeys(ops[index].output_names) if name]
             for run in runs:
                 try:
@@ -507,7 +531,8 @@ class Suspicion:
                 except DiagnosticError as problem:
                     raise _StoppedError(index, replaced, problem) from problem
             made, unfit = self._unfit(ops[index], names, runs)
-            if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
+            passed_on = any(name not in kept for name in ops[index].input_names if name and name not in names)
+            if unfit and not passed_on:
                 gradients = _is_backward(ops[index])
                 forced = {
                     name: forced_parts(*made[name], gradient=gradients)
@@ -530,12 +555,24 @@ class Suspicion:
                         unfit = []
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
                     self.blocked.add(index)
+                elif (
+                    self.turning
+                    and not gradients
+                    and (order := _order(*made[unfit[0]])) is not None
+                    and len(unfit) == 1
+                ):
+                    turned[unfit[0]] = order
+                    runs[0].lend(unfit[0], plain(runs[0][unfit[0]])[order])
+                    unfit = []
                 else:
                     self.moved.add(index)
+            # flags and positions are judged by what is made of them, but those of a difference pass it on
+            passing = [n for n in names if passed_on and not _same_integers(*made[n])]
             kept.update(name for name in names if name not in unfit)
-            kept.difference_update(unfit)
+            kept.difference_update(unfit, passing)
             wrong.difference_update(names)
             wrong.update(name for name in unfit if name in self.ends)
+            self.seen.update((name, runs[0][name]) for name in names if name in self.ends)
             for run in runs:
                 run.forget(last.get(index, ()))
         return wrong, suspects
@@ -650,6 +687,8 @@ class Suspicion:
         wrong, first = self.misfits(range(len(ops)))
         if not wrong:
             return [], False
+        if self.moved and not self.turning:
+            wrong, first = self._turned(wrong, first)
         remaining, suspects = self.misfits(())
         alike = self._alike_types(suspects)
         result, others = list[Cause](), list[Cause]()
@@ -676,6 +715,23 @@ class Suspicion:
         placed = [cause for cause in result if cause.location]
         kept = list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
         return kept, certain
+
+    def _turned(self, wrong: set[str], first: list[int]) -> tuple[set[str], list[int]]:
+        """What `misfits` finds with `turning`, which stays set if the whole batch makes the same of its rows in that
+        order; else what was found without.
+        """
+        before, self.seen, moved = self.seen, {}, {*self.moved}
+        self.turning = True
+        self.moved.clear()
+        found = self.misfits(range(len(self.half.program.main_block.ops)))
+        floor = self.noise * max(map(sum_of, before.values()), default=0.0)  # for gradients that are zero in theory
+        if before.keys() == self.seen.keys() and all(
+            fits(before[name], [self.seen[name]], [1.0], state=True, floor=floor, close=self.close) for name in before
+        ):
+            return found
+        self.turning = False
+        self.moved = moved
+        return wrong, first
 
     def _alike_types(self, suspects: Iterable[int]) -> dict[str, list[int]]:
         """The numbers of suspects by the type of the op, an op and its gradient op together."""
@@ -788,6 +844,19 @@ def _wide(feed: Mapping[str, Any]) -> Mapping[str, Any]:
 def _integers(value: Value) -> bool:
     data = plain(value)
     return data is not None and data.dtype.kind in "iu"
+
+
+def _same_integers(whole: Value, parts: Sequence[Value]) -> bool:
+    """Whether flags or whole numbers of the whole batch are those of each share, or theirs one after the other. True
+    for other values.
+    """
+    value, own = plain(whole), [plain(part) for part in parts]
+    if value is None or value.dtype.kind not in "iub" or any(part is None for part in own):
+        return True
+    if all(np.array_equal(value, part) for part in own):
+        return True
+    axis = _axis(value, own)
+    return axis is not None and np.array_equal(value, np.concatenate(own, axis))
 
 
 def _is_loss(op: Op) -> bool:

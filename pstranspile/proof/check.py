@@ -190,12 +190,12 @@ def check(
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     init = {**module.start, **(init or {})}
     init = {**zeros_for_metrics(module, workload, init), **init}
-    data = feeds
+    data, one_sided = feeds, tuple[str, ...]()
     if feeds is not None:
         fed = fed or workload.feeds(feeds).steps or 0
     if data is None:
         usual = rows_of_example(module.example) or ROWS_PER_TRAINER * job.trainers
-        data = made_feeds(workload, batch or usual, seed, job.trainers, module.example)
+        data, one_sided = made_feeds(workload, batch or usual, seed, job.trainers, module)
     workload.feeds(data).require(workload.steps)
     given = Given(
         module, with_wrong_starts(result or compile(module, job, plan=plan), workload), workload, data, init, seed
@@ -205,7 +205,7 @@ def check(
     if _kept_by(workload.whole) > COLLECTED:
         gc.collect()  # machines refer to each other, so that only the collector frees them
     report, shown = _compare_fault_free(given, job, first)
-    report = report._replace(fed=fed if fed < ENDLESS else 0)
+    report = report._replace(fed=fed if fed < ENDLESS else 0, one_sided=one_sided)
     if end is not None:
         report = report._replace(end=_sentence_of(end, job), endless_wait=meeting_of(job.mode) == "ranks")
     promise = settings_of(job.mode).promise

@@ -109,8 +109,8 @@ def meaning_of(
             f"it compares rows of the batch with each other, and each {one} has only its own share of them",
             f"compare within each row, or {_GATHER}" if machines.of_torch else "",
         )
-    if _writes_state(op, program):
-        names = ", ".join(f"%{name}" for name in op.output_names)
+    if states := _states_alone(op, program):
+        names = ", ".join(f"%{name}" for name in states)
         return Meaning(
             f"the buffer {names} is computed of the rows of the batch: every {one} has that of its own share"
             + (", and DDP keeps that of rank 0" if machines.of_torch else ""),
@@ -422,10 +422,21 @@ def _normalises(op: Op) -> bool:
     return op.type == "batch_norm"
 
 
-def _writes_state(op: Op, program: Program) -> bool:
-    """Whether all outputs of a forward op are persistable."""
-    held = [program.main_block.vars.get(name) for name in op.output_names]
-    return _role_forward(op) and bool(held) and all(var is not None and var.persistable for var in held)
+def _states_alone(op: Op, program: Program) -> list[str]:
+    """The states that a forward op writes, itself or by what is computed of its results, if the loss is not computed of
+    them.
+    """
+    if not _role_forward(op):
+        return []
+    variables, reached = program.main_block.vars, {*op.output_names}
+    ops = [op]
+    for later in _later_forward_ops(op, program):
+        if not reached.isdisjoint(later.input_names):
+            ops.append(later)
+            reached.update(later.output_names)
+    made = dict.fromkeys(name for one in ops for name in one.output_names)
+    kept = [name for name in made if (var := variables.get(name)) is not None and var.persistable]
+    return [] if any((one.role or OpRole.FORWARD) & OpRole.LOSS for one in ops) else kept
 
 
 def _shape(name: str, program: Program) -> tuple[int, ...]:

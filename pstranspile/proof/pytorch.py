@@ -22,7 +22,7 @@ from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.model import Location
 from pstranspile.proof.check import check as check_programs
 from pstranspile.proof.report import Cause, Report
-from pstranspile.proof.values import feeds_like
+from pstranspile.proof.training import batches_like
 from pstranspile.runtime.values import Array
 
 STEPS = 4
@@ -76,7 +76,8 @@ class ModelReport(NamedTuple):
         steps = quantity(report.steps, "step")
         alone = report.trainers == 1
         if report.holds:
-            return f"equal: {ranks} {'trains' if alone else 'train'} as one process does ({steps})"
+            verdict = f"equal: {ranks} {'trains' if alone else 'train'} as one process does ({steps})"
+            return "\n".join([verdict, *(f"  {told}" for told in report.one_sided)])
         if not report.different:
             return f"not shown: {report}"
         first = report.different[0]
@@ -148,8 +149,9 @@ def _job(trainers: Any, pservers: Any) -> Job:
 
 
 def _check_training(training: Training, batches: Iterable[Any] | None, job: Job, accumulate: int = 1) -> ModelReport:
+    one_sided: tuple[str, ...] = ()
     if batches is None:
-        fed = _make_feeds(training, job.trainers)
+        fed, one_sided = _make_feeds(training, job.trainers)
     else:
         fed = [training.feeds(batch) for batch in batches_of(batches, len(training.inputs))]
     if not fed:
@@ -157,7 +159,7 @@ def _check_training(training: Training, batches: Iterable[Any] | None, job: Job,
     for number, feed in enumerate(fed, 1):
         for rank, share in enumerate(_shares(feed, job.trainers)):
             _require_share(training, share, f"rank {rank} has of batch {number}", accumulate)
-    report = check_programs(training.module, job, feeds=fed, steps=len(fed))
+    report = check_programs(training.module, job, feeds=fed, steps=len(fed))._replace(one_sided=one_sided)
     causes = [_of_model(cause, training) for cause in report.causes]
     return ModelReport(report, tuple(_by_line(causes)))
 
@@ -201,12 +203,12 @@ def _of_model(cause: Cause, training: Training) -> ModelCause:
     return ModelCause(next(found, None), cause.why, cause.instead, cause.op_type, cause.variable)
 
 
-def _make_feeds(training: Training, trainers: int) -> list[dict[str, Array]]:
-    """The feeds made of batches like the one that the model was traced with (`feeds_like`)."""
+def _make_feeds(training: Training, trainers: int) -> tuple[list[dict[str, Array]], tuple[str, ...]]:
+    """(what is fed of batches like the one that the model was traced with, what they do not show) (`batches_like`)."""
     module = training.module
     rows = max((len(array) for array in module.example.values() if array.ndim), default=1)
-    made = feeds_like(module.example, module.main, STEPS, max(rows, 2 * trainers), 0, trainers)
-    return [{name: arrays[step] for name, arrays in made.items()} for step in range(STEPS)]
+    made = batches_like(module, module.main, STEPS, max(rows, 2 * trainers), 0, trainers)
+    return [{name: arrays[step] for name, arrays in made.feeds.items()} for step in range(STEPS)], made.one_sided
 
 
 def _shares(feed: Mapping[str, Array], trainers: int) -> list[dict[str, Array]]:

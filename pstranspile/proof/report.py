@@ -202,6 +202,9 @@ class Report(NamedTuple):
     """The inputs, if all of them declare their batch size and so every trainer received the same data."""
     opaque: tuple[str, ...] = ()
     """Sentences about ops that other libraries run, each with its line. The check can't look into such ops."""
+    one_sided: tuple[str, ...] = ()
+    """Sentences about numbers of the batch that lie on one side of what the program compares them with, in all of the
+    data that were made. The check shows nothing about the other side."""
     fed: int = 0
     """The number of steps for which the given data suffice; 0 if data were made or have no end."""
 
@@ -350,6 +353,8 @@ def _conclusion(report: Report, *, every: bool, hint: str) -> list[str]:
         lines.append(f"NaN on a single machine: {', '.join(f'%{n}' for n in report.no_numbers[:SHOWN])}{more}")
     lines += _not_learnt(report.learnt, every=every, hint=hint)
     lines += report.opaque
+    if not report.different:
+        lines += report.one_sided
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
         if report.exchanges:

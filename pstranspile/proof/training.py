@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
-from pstranspile.ir.model import EMPTY, STARTUP, Module, Op, Program
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.model import STARTUP, Module, Op, Program
+from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, plain
+from pstranspile.proof.halves import Evaluation
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.values import feeds_like, inputs_of, make_feeds
 from pstranspile.proof.workload import Given, Workload
@@ -38,22 +39,31 @@ def rows_of_example(example: Mapping[str, Any]) -> int:
     return max((len(value) for value in map(np.asarray, example.values()) if value.ndim), default=0)
 
 
-def made_feeds(
-    workload: Workload, batch: int, seed: int, shares: int, example: Mapping[str, Any] = EMPTY
-) -> dict[str, Any]:
+class MadeFeeds(NamedTuple):
+    """Data for all programs of a check."""
+
+    feeds: dict[str, Any]
+    """In the form of a feed file."""
+    one_sided: tuple[str, ...] = ()
+    """Sentences about branches on one side of which all shares of these batches lie, each with its line."""
+
+
+def made_feeds(workload: Workload, batch: int, seed: int, shares: int, module: Module | None = None) -> MadeFeeds:
     """Makes data for as many runs of each program as the check has. Each program gets data of its own.
 
-    For a program whose inputs all occur in `example`, the data are like the example's.
+    For a program whose inputs all occur in the example of `module`, the data are like the example's (`batches_like`).
     """
     result: dict[str, dict[str, Any]] = {}
+    one_sided: list[str] = []
     for place, (name, program) in enumerate(workload.programs.items()):
         steps, inputs = len(workload.steps_of(name)), [var.name for var in inputs_of(program)]
-        if example and example.keys() >= set(inputs):
-            given = {one: example[one] for one in inputs}
-            result[name] = feeds_like(given, program, steps, batch, seed + place, shares)
+        if module is not None and module.example and module.example.keys() >= set(inputs):
+            made = batches_like(module, program, steps, batch, seed + place, shares)
+            result[name] = {one: made.feeds[one] for one in inputs}
+            one_sided += made.one_sided
         else:
             result[name] = make_feeds(program, steps, batch, seed + place, shares)
-    return workload.merge_feeds(result)
+    return MadeFeeds(workload.merge_feeds(result), tuple(one_sided))
 
 
 def zeros_for_metrics(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +78,201 @@ def zeros_for_metrics(module: Module, workload: Workload, init: Mapping[str, Any
         if var is not None and var.tensor is not None and whole and min(var.shape, default=0) > 0:
             result[name] = np.zeros(var.shape, NUMPY_TYPES[var.tensor.dtype])
     return result
+
+
+# Branches: ops that do one thing with a number on one side of another number, and something else on the other side.
+# Where the number is computed over the rows of a batch, such as a loss that is kept above a threshold, shares on which
+# it lies on the same side train as one machine does, and others don't.
+
+_BRANCHES = frozenset(
+    {
+        "abs", "relu", "relu6", "leaky_relu", "elu", "selu", "clip", "reduce_max", "reduce_min",
+        "elementwise_max", "elementwise_min", "greater_than", "less_than", "greater_equal", "less_equal",
+        "top_k", "top_k_v2", "argsort", "arg_max", "arg_min",
+    }
+)  # fmt: skip
+"""Ops that give an input as it is on one side, and something else on the other, or that make flags or positions."""
+
+_SCALES = ((1.0, 1.0), (4.0, 4.0), (0.25, 0.25), (10.0, 1.0))
+"""By what the numbers of the first row of a share are multiplied in the search for batches on both sides, and by what
+those of the other rows.
+"""
+
+_DRAWS = 4
+"""The shares that are drawn of each number of different rows."""
+
+
+class _Branches:
+    """The branches of a program by numbers that it computes over the rows of a batch, and the ops that these take."""
+
+    def __init__(self, module: Module, program: Program, seed: int):
+        self.module, self.program, self.seed = module, program, seed
+        block = program.main_block
+        fed = {name for name in module.example if name in block.vars}
+        of_feed, mixed = set(fed), set[str]()
+        self.found: list[int] = []
+        """The numbers of the ops."""
+        for index, op in enumerate(block.ops):
+            if op.role not in (None, OpRole.FORWARD, OpRole.FORWARD | OpRole.LOSS) or op.type == "shape":
+                continue
+            read, names = set(op.input_names), [name for name in op.output_names if name]
+            if read.isdisjoint(of_feed):
+                continue
+            of_feed.update(names)
+            if not mixed.isdisjoint(read) and op.type in _BRANCHES:
+                self.found.append(index)
+            if not mixed.isdisjoint(read) or self._has_rows(read & of_feed):
+                mixed.update(name for name in names if not self._has_rows([name]))
+        self.needed = self._needed()
+        self.values: dict[str, Any] = {}
+
+    def _has_rows(self, names: Iterable[str]) -> bool:
+        held = (self.program.main_block.vars.get(name) for name in names)
+        return any(var is not None and var.tensor is not None and -1 in var.tensor.shape for var in held)
+
+    def _needed(self) -> list[int]:
+        """The numbers of the ops that compute the branches."""
+        ops = self.program.main_block.ops
+        wanted, result = set[str](), list[int]()
+        for index in reversed(range(max(self.found, default=-1) + 1)):
+            if index in self.found or not wanted.isdisjoint(ops[index].output_names):
+                wanted.update(ops[index].input_names)
+                result.append(index)
+        return result[::-1]
+
+    def sides(self, feed: Mapping[str, Any]) -> list[Any] | None:
+        """The side of each branch on which a batch lies, as an array; None if a number is not finite.
+
+        Raises DiagnosticError.
+        """
+        if not self.values:
+            scope = Scope()
+            run(self.module[STARTUP], scope=scope, seed=self.seed)
+            kept = [name for name, var in self.program.main_block.vars.items() if var.persistable]
+            held = {name: value for name in kept if (value := scope.get(name)) is not None}
+            self.values = {**held, **self.module.start}
+        ops = self.program.main_block.ops
+        names = {name for index in self.found for name in ops[index].names if name}
+        made = Evaluation(self.program, self.values, feed, seed=self.seed).go(self.needed, keep=names)
+        values = {name: array for name in names if (array := plain(made[name])) is not None}
+        if not all(np.isfinite(array).all() for array in values.values()):
+            return None
+        return [_side(ops[index], values) for index in self.found]
+
+    def crossed(self, batch: Mapping[str, Any], shares: int) -> set[int]:
+        """The branches on whose two sides the shares of a batch lie. Raises DiagnosticError."""
+        sides = [self.sides(feed) for feed in (batch, *_shares_of(batch, shares))]
+        known = [side for side in sides if side is not None]
+        if len(known) < len(sides):
+            return set()
+        return {index for at, index in enumerate(self.found) if not _alike(*(side[at] for side in known))}
+
+
+def _side(op: Op, values: Mapping[str, Any]) -> Any:
+    """The side on which the inputs of a branch lie, as an array."""
+    made = [values[name] for name in op.output_names if name in values]
+    chosen = [array for array in made if array.dtype.kind in "iub"]
+    return chosen[0] if chosen else np.equal(values[op.input("X") or ""], made[0])
+
+
+def _alike(whole: Any, *parts: Any) -> bool:
+    """Whether the shares of a batch lie on the sides on which their rows lie in the whole batch."""
+    if all(part.shape == whole.shape for part in parts):
+        return all(np.array_equal(part, whole) for part in parts)
+    axis = next((at for at, dim in enumerate(whole.shape) if dim != parts[0].shape[at]), 0)
+    rest = {part.shape[:axis] + part.shape[axis + 1 :] for part in (whole, *parts)}
+    return len(rest) == 1 and np.array_equal(np.concatenate(parts, axis), whole)
+
+
+def _shares_of(batch: Mapping[str, Any], shares: int) -> list[dict[str, Any]]:
+    """The rows of each share of a batch, in order; what has no rows is that of all."""
+    parts = {name: np.array_split(array, shares) if array.ndim else [array] * shares for name, array in batch.items()}
+    return [{name: part[share] for name, part in parts.items()} for share in range(shares)]
+
+
+def batches_like(module: Module, program: Program, steps: int, batch: int, seed: int, shares: int) -> MadeFeeds:
+    """Batches like the example of a module (`feeds_like`), with shares on both sides of the branches of its `program`.
+
+    The first batches are made of the rows of all of them, so that shares lie on both sides of a branch that no batch
+    shows otherwise. Where no rows are found for it, it is told.
+    """
+    made = feeds_like(module.example, program, steps, batch, seed, shares)
+    branches = _Branches(module, program, seed)
+    if not branches.found or shares < 2:
+        return MadeFeeds(made)
+    try:
+        batches = [{name: arrays[step] for name, arrays in made.items()} for step in range(steps)]
+        left = set(branches.found).difference(*(branches.crossed(one, shares) for one in batches))
+        for step in range(steps - 1):
+            found = _on_both_sides(branches, batches, left, shares, seed + step) if left else None
+            if found is None:
+                break
+            batches[step] = found
+            left -= branches.crossed(found, shares)
+    except DiagnosticError:  # which the check itself meets, and tells
+        return MadeFeeds(made)
+    feeds: dict[str, Any] = {name: np.stack([one[name] for one in batches]) for name in made}
+    ops = program.main_block.ops
+    told = dict.fromkeys(str(ops[index].location) for index in sorted(left) if ops[index].location is not None)
+    return MadeFeeds(feeds, tuple(map(_one_sided, told)))
+
+
+def _one_sided(place: str) -> str:
+    return (
+        f"{place}: a number that is computed over the rows lies on the same side of what it is compared with on the "
+        "whole batch and on all shares of these batches; on the other side the cluster may train otherwise"
+    )
+
+
+def _on_both_sides(
+    branches: _Branches, batches: Sequence[Mapping[str, Any]], left: set[int], shares: int, seed: int
+) -> dict[str, Any] | None:
+    """A batch of the rows of `batches` with shares on both sides of one of the branches `left`; None if none is found.
+
+    Shares of many different rows are tried first, then of few, and rows of larger and of smaller numbers.
+    """
+    rows = max(len(array) for array in batches[0].values() if array.ndim)
+    lengths = [len(part) for part in np.array_split(np.arange(rows), shares)]
+    fixed = {name: array for name, array in batches[0].items() if not array.ndim}
+    drawn: list[tuple[dict[str, Any], list[Any]]] = []
+    for share in _drawn_shares(batches, lengths[0], seed):
+        sides = branches.sides({**share, **fixed})
+        if sides is None:
+            continue
+        for at, (other, others) in enumerate(drawn):
+            pairs = [pair for pair in zip(branches.found, sides, others, strict=True) if pair[0] in left]
+            if any(not _alike(one, two) or (not at and one.size > 1) for _, one, two in pairs):
+                parts = [((other, share)[number % 2], length) for number, length in enumerate(lengths)]
+                made = {name: np.concatenate([part[name][:length] for part, length in parts]) for name in share}
+                if left & branches.crossed({**made, **fixed}, shares):
+                    return {**made, **fixed}
+        drawn.append((share, sides))
+    return None
+
+
+def _drawn_shares(batches: Sequence[Mapping[str, Any]], size: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Iterates over shares of `size` rows of `batches`: of many different rows, then of few, then of larger and of
+    smaller numbers.
+    """
+    random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
+    pool = {name: np.concatenate([one[name] for one in batches]) for name, array in batches[0].items() if array.ndim}
+    whole = {name: array.dtype.kind != "f" or (array == np.floor(array)).all() for name, array in pool.items()}
+    rows = max(map(len, pool.values()))
+    for scale in _SCALES:
+        for number in dict.fromkeys((size, max(size // 3, 1), 1)):
+            for _ in range(_DRAWS):
+                chosen = np.resize(random.choice(rows, number, replace=False), size)
+                factors = np.where(np.arange(size), scale[1], scale[0])
+                yield {
+                    name: array[chosen] if whole[name] else _multiplied(array[chosen], factors)
+                    for name, array in pool.items()
+                }
+
+
+def _multiplied(array: Any, factors: Any) -> Any:
+    """The numbers of rows, each multiplied by its factor; those from 0 to 1, which may be probabilities, stay there."""
+    made = (array * factors.reshape(-1, *[1] * (array.ndim - 1))).astype(array.dtype)
+    return np.minimum(made, array.max()) if array.size and array.min() >= 0 and array.max() <= 1 else made
 
 
 @contextmanager

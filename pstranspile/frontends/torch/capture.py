@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -153,10 +154,25 @@ def capture_step(model: Any, batch: Any, loss: Loss | None, known: Callable[[str
     make_lazy(torch, model, trial)
     with _without_compilation(torch, model, loss), as_before(torch, model, called) as held:
         with noted_packs(torch) as packs, noted_checks(torch) as checks:
-            require_shown(torch, model, trial, held)
+            _require_one(require_shown(torch, model, trial, held), called, given=loss is not None)
         notes = TrialNotes(bool(packs), checks)
         made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, notes)
         return _with_own(made, model, held.held)
+
+
+def _require_one(made: Any, called: Any, *, given: bool) -> None:
+    """Raises DiagnosticError (`torch-loss`) if a step gives a dict or a dataclass, which holds the loss among others.
+
+    `given` says that the loss is a function of the user's, which is `called`; else it is the model.
+    """
+    if not isinstance(made, Mapping) and not is_dataclass(made):
+        return
+    kind = type(cast("Any", made)).__name__
+    message = f"the {'loss' if given else 'model'} gives a {kind}; it must give one tensor of one element"
+    notes = (
+        [] if given else [Note("say which of its values is the loss: loss=lambda model, **batch: model(**batch).loss")]
+    )
+    raise DiagnosticError([error("torch-loss", message, line_of(called), notes=notes)])
 
 
 def _exported_step(
@@ -504,7 +520,7 @@ def _mark_cumulative_norms(torch: Any, model: Any) -> Generator[None]:
 
 
 def _without_compilation(torch: Any, model: Any, loss: Loss | None) -> Any:
-    """Runs functions compiled by `torch.compile` as they are written, inside the block."""
+    """Has what `torch.compile` gave run as it is written inside the block."""
     compiled = any(type(one).__name__ == "OptimizedModule" for one in model.modules())
     if compiled or hasattr(loss, "_torchdynamo_orig_callable"):
         return torch.compiler.set_stance("force_eager")

@@ -50,8 +50,9 @@ _WITHOUT_AUTOCAST = Note("torch.autocast(..., enabled=False), in a model that is
 """What is said of code that has torch compute in half precision."""
 
 
-def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> None:
-    """Raises DiagnosticError (`torch-op`) if a graph would not show all that a step does.
+def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> Any:
+    """What a step gives, None if it fails. Raises DiagnosticError (`torch-op`) if a graph would not show all that it
+    does.
 
     That is a backward of the user's own (`torch.autograd.Function`), a hook on a gradient, `torch.inference_mode()`,
     `torch.autocast`,
@@ -72,13 +73,14 @@ def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> Non
                 first = step.loss(warns=True)
         except Exception:  # the export tells what is wrong with the code
             raise_errors(findings)
-            return
+            return None
         drawn = [name for name, state in _random_states().items() if state != drawing[name]]
         findings += _own_backwards(torch, step, first)
         findings += [_of_numbers(step, name) for name in drawn]
         raise_errors(findings)
         _require_same(torch, model, step, first, held)
         held.again()
+        return first
 
 
 class Kept(NamedTuple):
@@ -206,7 +208,7 @@ def _watch_unsupported(torch: Any, findings: list[Diagnostic]) -> Generator[None
 
 
 def _current_user_line() -> Location | None:
-    """The line of the user's code that is running."""
+    """The user's line that is run."""
     return user_line("".join(traceback.format_stack()))
 
 

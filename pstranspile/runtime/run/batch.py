@@ -326,7 +326,7 @@ class BatchAxes:
         shape = self._shape(name, block)
         facts = facts_of(op.type)
         if facts.row_order == "by_values":
-            return UNKNOWN if given else None
+            return self._selected(op, block, shape, given) if given else None
         if facts.row_order in ("handed_on", "ranked"):
             first = next((axis for _, axis in given), None)
             ranked = facts.row_order == "ranked"
@@ -347,6 +347,15 @@ class BatchAxes:
     def _shape(self, name: str, block: int) -> tuple[int, ...]:
         var = self._program.find_var(name, block)
         return var.shape if var is not None else ()
+
+    def _selected(self, op: Op, block: int, shape: tuple[int, ...], given: list[tuple[str, Axis]]) -> Axis:
+        """The axis of the rows in what an op selects by their content, or by the same places on every machine."""
+        source, axis = given[0]
+        known, place = self._shape(source, block), len(axis.before)
+        alone = len(given) == 1 and source == op.input("X") and bool(op.input("Index"))
+        if alone and known[:place] == axis.before and len(shape) == len(known) and shape[place : place + 1] == (-1,):
+            return axis._replace(before=shape[:place])  # of each row, such as columns
+        return UNKNOWN
 
     def _transposed_axis(self, op: Op, block: int, name: str, axis: Axis) -> Axis:
         shape, order = self._shape(name, block), ints_attr(op, "axis")

@@ -57,7 +57,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
         require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], steps)
     if feeds is None:
         trainers = compiled.plan.trainers
-        feeds = made_feeds(workload, options.batch or ROWS_PER_TRAINER * trainers, seed or 1, trainers)
+        feeds = made_feeds(workload, options.batch or ROWS_PER_TRAINER * trainers, seed or 1, trainers).feeds
     recorders: list[Recorder] = []
 
     def run(cluster: Cluster, count: int) -> None:

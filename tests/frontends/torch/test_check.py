@@ -1,5 +1,8 @@
 """`pt.check`: whether ranks of DDP train as one process, with the line that makes them differ."""
 
+import dataclasses
+import inspect
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -273,3 +276,138 @@ def test_an_example_without_any_number():
         model, (torch.full((8, 4), float("nan")), torch.ones(8, 1)), loss=mean_square, optimizer=optimizer
     )
     assert report.equal, str(report)
+
+
+def squares(of_losses):
+    """A check on made batches of what is computed of the squared errors of three numbers a row."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    batch = (torch.randn(8, 4), torch.randn(8, 3))
+
+    def loss(model, x, y):
+        return of_losses((model(x) - y).pow(2))
+
+    return pt.check(model, batch, loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+BRANCHES = {
+    "flooding": lambda errors: (errors.mean() - 1.5).abs() + 1.5,
+    "clamp": lambda errors: errors.mean().clamp(max=4),
+    "two losses": lambda errors: torch.where(errors.mean() > 3, 2 * errors.mean(), errors.mean()),
+    "largest loss": lambda errors: errors.mean(0).max(),
+    "outliers": lambda errors: torch.where(errors < 10 * errors.detach().mean(), errors, 0.0).mean(),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_made_batches_lie_on_both_sides_of_a_branch(name):
+    report = squares(BRANCHES[name])
+    assert not report.equal, report
+    assert report.causes[0].location.line == BRANCHES[name].__code__.co_firstlineno, report
+
+
+def test_a_branch_that_no_made_batch_takes_is_told():
+    report = squares(lambda errors: errors.mean().clamp(max=1e9))
+    assert report.equal
+    (line,) = report.report.one_sided
+    assert line.startswith(__file__)
+    assert line in str(report)
+    assert line in str(report.report)
+
+
+def test_branches_of_rows_and_of_counts_are_no_branches_of_a_batch():
+    report = squares(lambda errors: errors.clamp(max=1e9).mean() / max(len(errors), 1))
+    assert report.report.one_sided == ()
+
+
+def test_a_quantile_is_the_cause_of_what_is_selected_by_it():
+    report = squares(lambda errors: torch.where(errors[:, 0] < errors[:, 0].quantile(0.75), errors[:, 0], 0.0).mean())
+    assert not report.equal
+    assert "a share of it" not in str(report)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [lambda x: x[:, [0, 2]], lambda x: x.index_select(1, torch.tensor([2, 1])), lambda x: x.flip(1)[:, [1, 3]]],
+)
+def test_dropout_of_selected_columns_is_drawn_by_the_row(columns):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Dropout(0.4), torch.nn.Linear(2, 1))
+    report = pt.check(
+        model,
+        (torch.randn(8, 4), torch.randn(8, 1)),
+        loss=lambda model, x, y: functional.mse_loss(model(columns(x)), y),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+    )
+    assert report.equal, report
+
+
+class Sizes(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(4, 3)
+        self.register_buffer("sizes", torch.ones(3))
+
+    def forward(self, x):
+        scores = self.out(x)
+        self.sizes.mul_(0.9).add_(scores.detach().softmax(1).sum(0), alpha=0.1)
+        return scores.pow(2).mean()
+
+
+def test_a_sum_that_only_a_buffer_takes_is_told_of_the_buffer():
+    torch.manual_seed(0)
+    model = Sizes()
+    report = pt.check(model, (torch.randn(8, 4),), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    (cause,) = report.causes
+    assert "the buffer %sizes" in cause.what
+    assert "DDP keeps that of rank 0" in cause.what
+
+
+@dataclasses.dataclass
+class Output:
+    loss: torch.Tensor
+
+
+class Returning(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.out, self.kind = torch.nn.Linear(4, 1), kind
+
+    def forward(self, x):
+        return self.kind(loss=self.out(x).mean())
+
+
+@pytest.mark.parametrize("kind", [dict, Output])
+def test_a_model_that_gives_more_than_its_loss(kind):
+    model = Returning(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(DiagnosticError, match=rf"the model gives a {kind.__name__}.*\n.*loss=lambda model"):
+        pt.check(model, (torch.randn(8, 4),), optimizer=optimizer)
+
+
+def stacked_norm(model, first, second):
+    both = torch.cat([first, second])
+    scores = model(both)  # here
+    return scores.pow(2).mean()
+
+
+def stacked_ratio(model, first, second):
+    both = torch.cat([model[0](first), model[0](second)])
+    weight = (both[:, 0] > 0).float()
+    return (both.pow(2).sum(1) * weight).sum() / weight.sum()  # here
+
+
+def stacked_length(model, first, second):
+    both = torch.cat([model[0](first), model[0](second)])
+    return both.norm()  # here
+
+
+@pytest.mark.parametrize("loss", [stacked_norm, stacked_ratio, stacked_length])
+def test_rows_that_are_put_one_after_the_other_are_no_cause(loss):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    report = pt.check(model, (torch.randn(8, 4), torch.randn(8, 4)), loss=loss, optimizer=optimizer)
+    lines, start = inspect.getsourcelines(loss)
+    (here,) = (start + at for at, line in enumerate(lines) if line.endswith("# here\n"))
+    assert [cause.location.line for cause in report.causes] == [here], report
