@@ -275,10 +275,10 @@ class CrashSeconds(NamedTuple):
     def __str__(self) -> str:
         """The cost as a line."""
         parts = [
-            (self.known, f"{shown(self.known)} until it is given up"),
-            (self.runs, f"{shown(self.runs)} until it runs again"),
-            (self.restored, f"{shown(self.restored)} to read what it had"),
-            (self.repeated, f"{shown(self.repeated)} for {self.steps or 0:g} steps again"),
+            (self.known, f"{format_seconds(self.known)} until it is given up"),
+            (self.runs, f"{format_seconds(self.runs)} until it runs again"),
+            (self.restored, f"{format_seconds(self.restored)} to read what it had"),
+            (self.repeated, f"{format_seconds(self.repeated)} for {self.steps or 0:g} steps again"),
         ]
         told = ", ".join(text for seconds, text in parts if seconds)
         more = ", and all steps from the first one again: the job has no checkpoint_every" if self.steps is None else ""
@@ -326,7 +326,8 @@ class JobSeconds(NamedTuple):
             return ""
         names = ", ".join(f"{name} {factor:g} times as slow" for name, factor in self.slow.items())
         ratio = self.step / self.unslowed if self.unslowed else 1.0
-        return f"{names}: a step takes {ratio:.2f} times as long, {format_seconds(self.step)} in place of {format_seconds(self.unslowed)}"
+        slowed, unslowed = format_seconds(self.step), format_seconds(self.unslowed)
+        return f"{names}: a step takes {ratio:.2f} times as long, {slowed} in place of {unslowed}"
 
 
 def format_seconds(seconds: float) -> str:
