@@ -10,7 +10,8 @@ well, and gives a number of operations:
 An addition, a multiplication, a comparison and a function such as `exp` count as one operation each, so a product of
 matrices [n, k] and [k, m] has 2 n k m. An op without a rule has one operation for each element of its largest input or
 output; one that only moves numbers, or makes them without arithmetic, has none. A gradient op without a rule of its own
-has, for each gradient that it makes of the inputs in `factors`, as many operations as the op that it belongs to.
+has, for each gradient that it makes of the inputs in `factors`, as many operations as the op that it belongs to. What
+an op copies besides, such as the windows of a convolution, is told by a rule `copies`, in elements.
 
 Dims of -1 have to be replaced by numbers first. Types that are not known count nothing.
 
@@ -40,25 +41,47 @@ Family: TypeAlias = Literal[
     "products",
     "convolutions",
     "recurrent",
+    "pools",
     "lookups",
     "updates",
     "sparse_updates",
     "reductions",
     "moved",
     "elementwise",
+    "passes",
     "messages",
 ]
 """The ops whose time grows alike with their operations and bytes.
 
 "products", "convolutions", "recurrent": products of matrices, of windows, and of one row of a sequence after the
-other. "lookups": rows of tables that are read by id, and their gradients. "updates": optimizers; "sparse_updates":
-those of single rows. "reductions": ops that read many more numbers than they write. "moved": ops whose numbers are
-those of their inputs. "messages": ops that communicate, whose time is that of their messages. "elementwise": all
-others.
+other. "pools": maxima and averages of windows. "lookups": rows of tables that are read by id, and their gradients.
+"updates": optimizers; "sparse_updates": those of single rows. "reductions": ops that read many more numbers than they
+write. "moved": ops whose numbers are those of their inputs. "messages": ops that communicate, whose time is that of
+their messages. "elementwise": functions of each element, and sums. "passes": all others, which go over their numbers
+several times, such as losses and norms.
 """
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 """All families."""
+
+_AT_ONCE = tuple(f"pstranspile.ops.math.{name}" for name in ("activation", "elementwise", "reduce"))
+"""The modules of ops that go over their numbers about once."""
+
+_OVER = frozenset(("relu", "softmax", "scale", *(f"elementwise_{name}" for name in ("add", "sub", "max", "min"))))
+_NEW = frozenset(("mul", "matmul", "sum", "conv2d", "depthwise_conv2d", "conv3d"))
+
+_CALLS = {
+    "lstm": (8, 115),
+    "lstmp": (9, 115),
+    "lstm_grad": (6, 199),
+    "lstmp_grad": (8, 199),
+    "gru": (4, 88),
+    "gru_grad": (3, 112),
+    "linear_chain_crf": (1, 90),
+    "linear_chain_crf_grad": (3, 99),
+    "crf_decoding": (5, 32),
+}
+"""The calls that a recurrent op makes for each step of the longest sequence, and besides."""
 
 REDUCED = 4
 """The least number of bytes that a reduction reads for each byte that it writes."""
@@ -70,16 +93,19 @@ class _Stated(NamedTuple):
     rule: WorkRule
     factors: tuple[str, ...]
     family: Family
+    copies: WorkRule | None
 
 
 _RULES: dict[str, _Stated] = {}
 
 
-def work_rule(*op_types: str, factors: str = "X Y", family: Family = "elementwise") -> Callable[[WorkRule], WorkRule]:
+def work_rule(
+    *op_types: str, factors: str = "X Y", family: Family = "elementwise", copies: WorkRule | None = None
+) -> Callable[[WorkRule], WorkRule]:
     """Registers the decorated function as the work rule of these op types.
 
     `factors` names the input slots whose gradients cost as much as the op itself. `family` is that of the op types and
-    of their gradients.
+    of their gradients. `copies` gives the elements that an op writes and reads again between its inputs and outputs.
     """
 
     def register(rule: WorkRule) -> WorkRule:
@@ -87,7 +113,7 @@ def work_rule(*op_types: str, factors: str = "X Y", family: Family = "elementwis
             if op_type in _RULES:
                 raise ValueError(f"op type {op_type} has two work rules")
             require_own(op_type, "a work rule", rule.__module__)
-            _RULES[op_type] = _Stated(rule, tuple(factors.split()), family)
+            _RULES[op_type] = _Stated(rule, tuple(factors.split()), family, copies)
         return rule
 
     return register
@@ -105,22 +131,33 @@ def bytes_of(tensor: TensorType | None) -> int:
 
 def operations(op: Op, inputs: Types, outputs: Types) -> float:
     """The number of floating-point operations of an op with inputs and outputs of these types, by slot."""
-    stated = _RULES.get(op.type)
-    schema = schema_of(op.type)
-    try:
-        if stated is not None and schema is not None:
-            return _of_rule(schema, stated.rule, op, {**inputs, **outputs})
-        forward = _RULES.get(schema.forward) if schema is not None else None
-        if forward is not None and schema is not None:
-            types = {**inputs, **{slot[:-5]: types for slot, types in inputs.items() if slot.endswith("@GRAD")}}
-            each = _of_rule(schema, forward.rule, op, types)
-            return each * sum(_makes(op, f"{slot}@GRAD") for slot in forward.factors)
-    except Unknown:
-        return 0.0
+    ruled = _ruled(op, inputs, outputs, lambda stated: stated.rule)
+    if ruled is not None:
+        return ruled
     facts = facts_of(op.type)
     if facts.numbers in ("moved", "in_order") or facts.communicates or facts.looks_up or not op.inputs:
         return 0.0
     return float(max((elements(types, slot) for types in (inputs, outputs) for slot in types), default=0))
+
+
+def _ruled(op: Op, inputs: Types, outputs: Types, chosen: Callable[[_Stated], WorkRule | None]) -> float | None:
+    """What the chosen rule of an op gives, or for a gradient that of its op for each gradient that it makes; 0 if types
+    are not known, None without a rule.
+    """
+    schema = schema_of(op.type)
+    if schema is None:
+        return None
+    stated = _RULES.get(op.type)
+    forward = _RULES.get(schema.forward) if stated is None else None
+    try:
+        if stated is not None and (rule := chosen(stated)) is not None:
+            return _of_rule(schema, rule, op, {**inputs, **outputs})
+        if forward is not None and (rule := chosen(forward)) is not None:
+            types = {**inputs, **{slot[:-5]: types for slot, types in inputs.items() if slot.endswith("@GRAD")}}
+            return _of_rule(schema, rule, op, types) * sum(_makes(op, f"{slot}@GRAD") for slot in forward.factors)
+    except Unknown:
+        return 0.0
+    return None
 
 
 def family_of(op_type: str) -> Family:
@@ -136,7 +173,30 @@ def family_of(op_type: str) -> Family:
     if stated is not None:
         return stated.family
     numbers = (facts.numbers, facts_of(schema.forward).numbers if schema is not None and schema.forward else "")
-    return "moved" if {*numbers} & {"moved", "in_order"} else "elementwise"
+    if {*numbers} & {"moved", "in_order"}:
+        return "moved"
+    return "elementwise" if schema is None or schema.module in _AT_ONCE else "passes"
+
+
+def calls_of(op_type: str, steps: int) -> int:
+    """The calls that an op makes to do its work: of a recurrent op those for each of so many steps, and besides."""
+    each, beside = _CALLS.get(op_type, (0, 1))
+    return each * steps + beside
+
+
+def writes_over(op_type: str) -> bool:
+    """Whether an op writes its result into the memory of X where nothing else reads that."""
+    return op_type in _OVER
+
+
+def makes_new(op_type: str) -> bool:
+    """Whether an op gives its result memory of its own, over which a later op may write."""
+    return op_type in _OVER or op_type in _NEW
+
+
+def reads_dims_only(op_type: str, slot: str) -> bool:
+    """Whether an op uses nothing of an input but its dims."""
+    return op_type in ("elementwise_add_grad", "elementwise_sub_grad") and slot in ("X", "Y")
 
 
 def family_with(op: Op, inputs: Types, outputs: Types, *, sparse: bool = False) -> Family:
@@ -170,7 +230,7 @@ def _makes(op: Op, slot: str) -> bool:
 
 
 def memory_traffic(op: Op, inputs: Types, outputs: Types) -> float:
-    """The number of bytes that an op with these types reads and writes.
+    """The number of bytes that an op with these types reads and writes, with what it copies besides.
 
     An op whose result is its input with other dims touches nothing; a lookup reads as much of its table as it writes,
     and a gradient that is sparse reads nothing of it.
@@ -182,7 +242,10 @@ def memory_traffic(op: Op, inputs: Types, outputs: Types) -> float:
     is_sparse = bool(facts.sparse_gradient) and bool(op.attrs.get("is_sparse"))
     unread = facts.sparse_gradient.removesuffix("@GRAD") if is_sparse else facts.looks_up
     read = _size({slot: types for slot, types in inputs.items() if slot != unread})
-    return float(read + written + (written if facts.looks_up and facts.looks_up in inputs else 0))
+    copied = _ruled(op, inputs, outputs, lambda stated: stated.copies) or 0.0
+    each = max((tensor.dtype.size for types in inputs.values() for tensor in types if tensor is not None), default=0)
+    looked_up = written if facts.looks_up and facts.looks_up in inputs else 0
+    return read + written + looked_up + 2.0 * each * copied
 
 
 def _size(types: Mapping[str, tuple[TensorType | None, ...]]) -> int:

@@ -104,6 +104,20 @@ def test_every_op_type_has_a_family():
         "reshape2_grad": "moved",
         "send": "messages",
         "relu": "elementwise",
-        "softmax_with_cross_entropy": "elementwise",
+        "softmax_with_cross_entropy": "passes",
     }.items():
         assert found[op_type] == family
+
+
+def test_ops_write_over_their_input_as_their_kernels_do():
+    from pstranspile.ops.work import makes_new, reads_dims_only, writes_over
+    from pstranspile.runtime.kernels.kernel import kernel_of
+
+    for op_type in all_schemas():
+        if (kernel := kernel_of(op_type)) is None:
+            continue
+        if writes_over(op_type):
+            assert kernel.over is not None or kernel.reuses
+        if makes_new(op_type):
+            assert kernel.new
+        assert {slot for slot in ("X", "Y") if reads_dims_only(op_type, slot)} == kernel.dims_only & {"X", "Y"}

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
+from operator import mul
 from statistics import median
 from threading import Thread
 from time import perf_counter, process_time
@@ -42,22 +43,17 @@ from pstranspile.runtime.values import LoDTensor
 
 
 class Effort(NamedTuple):
-    """How much is measured: the seconds of a program's runs, their rounds, by what sizes are divided, a job's steps."""
+    """How much is measured: the seconds of a program's runs, by what sizes are divided, a job's steps."""
 
     seconds: float
-    rounds: int
     divisor: int
     steps: int
 
 
-FULL = Effort(0.12, 8, 1, 300)
+FULL = Effort(0.1, 1, 160)
 """The effort of a profile."""
-TINY = Effort(0.0, 1, 16, 6)
+TINY = Effort(0.0, 16, 6)
 """The effort of a test, whose numbers mean nothing."""
-
-
-PATIENCE = 0.25
-"""Seconds after which a program is not run again, on a host that has little time for it."""
 
 
 class Trial(NamedTuple):
@@ -83,14 +79,14 @@ def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
 def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
     """The profile of this host, measured with some effort."""
     families = _families(effort, tell)
-    seconds, wire = _machines(effort, families, tell)
+    seconds, wire, factors = _machines(effort, families, tell)
     with_what = {
         "arithmetic": arithmetic_name(""),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "pstranspile": _version(),
     }
-    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families)
+    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors)
 
 
 def _version() -> str:
@@ -122,25 +118,37 @@ def _families(effort: Effort, tell: Callable[[str], object]) -> Mapping[Family, 
 
 
 def _seconds(trial: Trial, effort: Effort) -> float:
-    """The seconds of a processor for a step, the least of several rounds."""
+    """The seconds of a processor for a step: a quarter of all measured steps are faster.
+
+    As in a job, each step has a batch of its own, and finds little of what it reads in the processor's cache: messages
+    and other machines have used it since the step before.
+    """
     scope = Scope()
     run(trial.module["startup"], scope=scope)
     prepared = Prepared(Execution(trial.module.main, scope), tuple(trial.feed), ())
     for _ in range(3):
         prepared.step(trial.feed)
-    start = process_time()
-    prepared.step(trial.feed)
-    count = max(1, int(effort.seconds / effort.rounds / max(process_time() - start, 1e-6)))
+    others = np.zeros(OTHERS // 8)
     found: list[float] = []
-    end = perf_counter() + PATIENCE
-    for number in range(effort.rounds):
-        if number and perf_counter() > end:
-            break
+    end = perf_counter() + effort.seconds
+    while len(found) < LEAST_STEPS or (perf_counter() < end and len(found) < MOST_STEPS):
+        batch = {name: _copied(value) for name, value in trial.feed.items()}
+        others += 1.0
         start = process_time()
-        for _ in range(count):
-            prepared.step(trial.feed)
-        found.append((process_time() - start) / count)
-    return max(min(found), 1e-7)
+        prepared.step(batch)
+        found.append(process_time() - start)
+    return max(sorted(found)[len(found) // 4], 1e-7)
+
+
+OTHERS = 1 << 22
+"""The bytes that are used between two steps of a trial."""
+
+LEAST_STEPS, MOST_STEPS = 5, 60
+"""The fewest and the most steps of a trial."""
+
+
+def _copied(value: Any) -> Any:
+    return value._replace(data=value.data.copy()) if isinstance(value, LoDTensor) else value.copy()
 
 
 def nonnegative_least_squares(lines: Sequence[Sequence[float]], times: Sequence[float]) -> list[float]:
@@ -216,6 +224,16 @@ def trials(divisor: int) -> Iterator[Trial]:
         for _ in range(6):
             L.concat([L.transpose(x, [1, 0]), x], axis=1)
         yield trial("moved numbers", model, {"x": floats(size, size)}, size)
+    for rows, wide in ((4, 4), (64, 16), (256, 64), (256, 512)):
+        rows, wide = of(rows), of(wide)
+        model = L.Draft(seed=1)
+        x, label = L.data(model, "x", [-1, wide]), L.data(model, "label", [-1, 1], dtype="int64")
+        hidden = L.fc(x, wide)
+        losses = [L.cross_entropy(L.softmax(hidden), label), L.softmax_with_cross_entropy(hidden, label)]
+        wholes = [L.sigmoid_cross_entropy_with_logits(hidden, x), L.layer_norm(hidden, scale=False, shift=False)]
+        minimize(L.mean(L.sums([*map(L.mean, losses), *map(L.mean, wholes)])), SGD(0.0))
+        drawn = {"x": floats(rows, wide), "label": rng.integers(0, wide, (rows, 1))}
+        yield trial("ops of several passes", model, drawn, rows)
     for rows, inner, wide in ((2, 4, 4), (64, 64, 64), (32, 784, 128), (256, 256, 256), (512, 512, 512)):
         rows, inner, wide = of(rows), of(inner), of(wide)
         model = L.Draft(seed=1)
@@ -231,21 +249,41 @@ def trials(divisor: int) -> Iterator[Trial]:
             hidden = L.fc(hidden, wide, act="relu")
         minimize(L.mean(hidden), SGD(0.0))
         yield trial("layers", model, {"x": floats(rows, wide)}, rows)
-    for rows, size, channels in ((2, 8, 2), (8, 16, 8), (16, 28, 8), (8, 32, 16)):
+    for rows, size, channels, filters, window in (
+        (2, 8, 2, 2, 3),
+        (8, 16, 8, 8, 3),
+        (16, 24, 3, 12, 5),
+        (24, 14, 12, 24, 3),
+        (16, 28, 8, 8, 3),
+        (8, 32, 16, 32, 5),
+    ):
         rows, size = of(rows), max(8, size // divisor)
         model = L.Draft(seed=1)
         image = L.data(model, "x", [-1, channels, size, size])
-        hidden = L.conv2d(L.conv2d(image, channels, 3, padding=1), channels, 3, padding=1)
+        hidden = L.conv2d(L.conv2d(image, filters, window), filters, 3, padding=1)
         minimize(L.mean(hidden), SGD(0.0))
         yield trial("convolutions", model, {"x": floats(rows, channels, size, size)}, rows)
-    for tokens, width in ((8, 8), (64, 16), (200, 32), (400, 64)):
+    for rows, size, channels, window in ((2, 8, 2, 2), (8, 16, 8, 2), (16, 24, 8, 3), (32, 32, 8, 2), (32, 16, 32, 3)):
+        rows, size = of(rows), max(8, size // divisor)
+        model = L.Draft(seed=1)
+        image = L.conv2d(L.data(model, "x", [-1, 1, size, size]), channels, 1)
+        pooled = [L.pool2d(image, window, pool_type=kind, pool_stride=2) for kind in ("max", "max", "avg")]
+        minimize(L.mean(L.sums(pooled)), SGD(0.0))
+        yield trial("pools", model, {"x": floats(rows, 1, size, size)}, rows)
+    for tokens, width, unit in (
+        (8, 8, "lstm"),
+        (64, 16, "gru"),
+        (200, 32, "lstm"),
+        (240, 24, "gru"),
+        (400, 64, "lstm"),
+    ):
         tokens, width = of(tokens), of(width)
         model = L.Draft(seed=1)
-        x = L.data(model, "x", [-1, 4 * width], lod_level=1)
-        hidden, _ = L.dynamic_lstm(x, 4 * width)
+        x = L.data(model, "x", [-1, (4 if unit == "lstm" else 3) * width], lod_level=1)
+        hidden = L.dynamic_lstm(x, 4 * width)[0] if unit == "lstm" else L.dynamic_gru(x, width)
         minimize(L.mean(hidden), SGD(0.0))
         offsets = [tokens * at // 4 for at in range(5)] if tokens >= 4 else [0, tokens]
-        yield trial("sequences", model, {"x": LoDTensor(floats(tokens, 4 * width), [offsets])}, tokens)
+        yield trial("sequences", model, {"x": LoDTensor(floats(tokens, x.shape[1]), [offsets])}, tokens)
     for rows, width, optimizer in (
         (16, 4, SGD(0.0)),
         (256, 16, SGD(0.0)),
@@ -286,10 +324,14 @@ def trials(divisor: int) -> Iterator[Trial]:
 
 def _machines(
     effort: Effort, families: Mapping[Family, Rate], tell: Callable[[str], object]
-) -> tuple[tuple[float, float, float, float], Wire]:
-    """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; and of messages."""
+) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float]]:
+    """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; and of messages.
+    The last are the factors of ops, and of all else, where more machines run than the host has processors.
+    """
     lines: list[list[float]] = []
     times: list[float] = []
+    ops: list[float] = []
+    crowded: list[bool] = []
     for name, count, module, feed, rows in _jobs(effort.divisor):
         tell(f"measuring {name}, as processes")
         job = Job(pservers=count, trainers=count, batch_rows=rows // count, min_block_size=1 << 13)
@@ -301,13 +343,26 @@ def _machines(
         told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in work.flows]
         asked = sum(flow.looked_up for flow in work.flows)
         lines.append([1.0, 0.0, asked, 0.0, *map(sum, zip(*told, strict=True))])
-        times.append(max(median(spent[f"trainer_{number}"] for number in range(count)) - trained, 1e-6))
-        for number, (flow, ops) in enumerate(zip(work.flows, served, strict=True)):
+        times.append(median(spent[f"trainer_{number}"] for number in range(count)))
+        for number, flow in enumerate(work.flows):
             lines.append([0.0, 1.0, 0.0, *(count * each for each in (flow.looked_up, *told[number]))])
-            times.append(max(spent[f"pserver_{number}"] - ops, 1e-6))
-    step, update, ask, lookup, message, of_rows, frame, byte = nonnegative_least_squares(lines, times)
+            times.append(spent[f"pserver_{number}"])
+        ops += [trained, *served]
+        crowded += [2 * count > processors()] * (1 + count)
+    alone = [at for at, each in enumerate(crowded) if not each] or [*range(len(lines))]
+    left = [max(times[at] - ops[at], 0.1 * times[at]) for at in alone]
+    found = nonnegative_least_squares([lines[at] for at in alone], left)
+    step, update, ask, lookup, message, of_rows, frame, byte = found
+    together = [at for at, each in enumerate(crowded) if each and len(alone) < len(lines)]
+    sums = [[ops[at], sum(map(mul, lines[at], found))] for at in together]
+    factors = (
+        [max(1.0, each) for each in nonnegative_least_squares(sums, [times[at] for at in together])]
+        if sums
+        else [1.0, 1.0]
+    )
     latency, rate = _link(effort)
-    return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate)
+    wire = Wire(message, of_rows, frame, byte, latency, rate)
+    return (step, update, ask, lookup), wire, (factors[0], factors[1])
 
 
 def _jobs(divisor: int) -> Iterator[tuple[str, int, Module, dict[str, Any], int]]:
@@ -317,6 +372,7 @@ def _jobs(divisor: int) -> Iterator[tuple[str, int, Module, dict[str, Any], int]
     kinds = (
         ("one parameter", 1, 1, 8),
         ("many parameters", 1, 24, 8),
+        ("some parameters", 1, 8, 120),
         ("a large parameter", 1, 1, 700),
         ("few parameters on two servers", 2, 2, 8),
         ("many parameters on two servers", 2, 24, 8),
@@ -329,6 +385,7 @@ def _jobs(divisor: int) -> Iterator[tuple[str, int, Module, dict[str, Any], int]
         yield name, machines, model.module(), {"x": np.ones((4, wide), "float32")}, 4
     for name, machines, tables, rows in (
         ("lookups of rows", 1, 1, 2048),
+        ("lookups in some tables", 1, 3, 700),
         ("lookups in many tables", 1, 8, 256),
         *_SLICED,
     ):
@@ -338,6 +395,13 @@ def _jobs(divisor: int) -> Iterator[tuple[str, int, Module, dict[str, Any], int]
         minimize(L.mean(L.sums([L.embedding(each, (high, 16), is_sparse=True) for each in ids])), SGD(0.0))
         drawn = np.random.default_rng(0).integers(0, high, (rows, 1))
         yield name, machines, model.module(), {each.name: drawn for each in ids}, rows
+    model = L.Draft(seed=1)
+    size = max(4, 160 // divisor)
+    out = x = L.data(model, "x", [-1, size])
+    for _ in range(12):
+        out = L.elementwise_mul(L.relu(L.elementwise_add(out, x)), x)
+    minimize(L.mean(L.fc(L.softmax(out), size, bias_attr=False)), SGD(0.0))
+    yield "ops on two trainers", 2, model.module(), {"x": np.ones((2 * size, size), "float32")}, 2 * size
 
 
 _SLICED = (("lookups on two servers", 2, 1, 512), ("lookups in many tables on two servers", 2, 8, 512))

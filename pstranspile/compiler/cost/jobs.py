@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
-from pstranspile.compiler.cost.profile import Link, Profile, Profiles, parse_link, read_profiles
+from pstranspile.compiler.cost.profile import Link, Profile, Profiles, parse_crash, parse_link, read_profiles
 from pstranspile.compiler.cost.seconds import (
     Exchange,
     Flow,
@@ -61,7 +61,7 @@ class MachineCost(NamedTuple):
     `operations` are floating-point operations, `touched` the bytes that ops read and write, `moved` those that go to
     other machines and come from them, in so many `messages` (in modes without servers, on average). `held` are the
     bytes of variables that outlive a step (parameters, and states of optimizers), `peak` the most bytes of other values
-    at one time.
+    at one time, with those of messages on their way.
     """
 
     machine: str
@@ -127,30 +127,40 @@ def cost(
     link: str | None = None,
     processors: int | None = None,
     slow: Mapping[str, float] | None = None,
+    example: Mapping[str, Any] | None = None,
+    crash: str | None = None,
 ) -> PlanCost:
     """The cost of a compiled job's plan in a step; in mode geo, what machines exchange is that of an exchange.
+
+    `example` are the arrays of one batch, which tell the dims that the program leaves open and the length of sequences
+    (default: those that the author of the model gave).
 
     With the `profile` of its machines (that of `calibrate`, a file, or `trainers=FILE,servers=FILE`), also how long a
     step takes. `link` is the link of each machine, such as "1Gb,200us" (default: that of the profile, inside a host);
     `processors` is how many the host has on which all machines run (None: each has a host of its own). `slow` says how
     many times slower machines are than their profile, or their links: `{"trainer_3": 2.0, "pserver_0:link": 10.0}`.
+    `crash` is a machine that crashes, as `--crash` of `plan` takes it: "pserver_0,restart=2s,state_every=20".
 
     Raises DiagnosticError for a file of counts or a profile that can't be used, and at an op that can't work on a batch
     of so many rows; ValueError for a link that is none, for a slow machine that the job does not have, and for `link`,
-    `processors` or `slow` without `profile`.
+    `processors`, `slow` or `crash` without `profile`.
     """
     expect(compiled, Compiled, "cost", "Compiled")
     plan, job = compiled.plan, compiled.job
     counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
     rows = job.batch_rows if job is not None else DEFAULTS["batch_rows"]
     found = cost_of(plan, compiled.source.main, rows, counts)
-    machines, loops, work = _machines(compiled, found, counts)
+    given = compiled.source.example if example is None else example
+    machines, loops, work = _machines(compiled, found, counts, given)
     timing = timing_of(profile, link, processors)
     for name in slow or ():
         expect(name, str, "cost", "the name of a slow machine")
     if slow and timing is None:
         raise ValueError("slow needs a profile, which has seconds")
-    seconds = job_seconds(plan, work, rows, *timing, slow or EMPTY) if timing is not None else None
+    if crash is not None and timing is None:
+        raise ValueError("crash needs a profile, which has seconds")
+    given_crash = parse_crash(crash) if crash is not None else None
+    seconds = job_seconds(plan, work, rows, *timing, slow or EMPTY, given_crash) if timing is not None else None
     return PlanCost(plan, rows, counts is not None, found.servers, machines, loops, seconds, work)
 
 
@@ -209,7 +219,7 @@ def moved_of(
 
 
 def _machines(
-    compiled: Compiled, found: PlanCost, counts: IdCounts | None
+    compiled: Compiled, found: PlanCost, counts: IdCounts | None, example: Mapping[str, Any]
 ) -> tuple[tuple[MachineCost, ...], int, Work]:
     """The cost of a trainer and of each server, the number of loops that are counted as one round, and what a step's
     seconds are reckoned from.
@@ -218,7 +228,7 @@ def _machines(
     elsewhere = {parameter.name for parameter in plan.parameters if parameter.prefetched}
     elsewhere |= {plan.table.name} if plan.table is not None else set()
     trainer = _as_trained(compiled.trainer(0).main, compiled.source.main)
-    step = step_cost(trainer, rows, example=compiled.source.example, held_rows=dict.fromkeys(elsewhere, 0))
+    step = step_cost(trainer, rows, example=example, held_rows=dict.fromkeys(elsewhere, 0))
     moved = sum(server.moved for server in found.servers) / plan.trainers
     messages = float(sum(_messages(op) for op in trainer.main_block.ops))
     flows: tuple[Flow, ...] = ()
@@ -231,7 +241,9 @@ def _machines(
         frames = min(messages / 2, 2.0 * (plan.trainers - 1))
         reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
     waits = False
-    machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages)]
+    # Messages are copies of what they carry: those that are sent are kept until the other side has them, those that
+    # come until their values are replaced. A server writes an answer once for all trainers.
+    machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages, _sent(flows) + _answered(flows))]
     told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _message_endpoints(op))
     steps = [step]
     known: dict[object, tuple[StepCost, bool]] = {}
@@ -245,11 +257,23 @@ def _machines(
         steps.append(of_server)
         waits = waits or waits_too
         count = float(told[server.endpoint] * plan.trainers)
-        machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, count))
+        machines.append(
+            _cost(f"pserver_{number}", 1, of_server, server.moved, count, _answered(flows[number : number + 1]))
+        )
     names = [machine.machine for machine in machines]
     places = places_of(plan, trainer, step)
     background = plan.geo is not None or (not waits and _goes_on(trainer))
     return tuple(machines), step.loops, Work(names, steps, flows, reduced, waits, places, background)
+
+
+def _sent(flows: Iterable[Flow]) -> float:
+    """The bytes that a trainer sends in a step."""
+    return sum(each.up for flow in flows for each in flow.exchanges)
+
+
+def _answered(flows: Iterable[Flow]) -> float:
+    """The bytes that a trainer gets in a step."""
+    return sum(each.down for flow in flows for each in flow.exchanges)
 
 
 def _goes_on(trainer: Program) -> bool:
@@ -273,8 +297,9 @@ def _as_trained(program: Program, source: Program) -> Program:
     return program.with_main_block(block._replace(vars=FrozenMap(variables)))
 
 
-def _cost(machine: str, count: int, step: StepCost, moved: float, messages: float) -> MachineCost:
-    return MachineCost(machine, count, step.operations, step.touched, moved, messages, step.held, step.peak)
+def _cost(machine: str, count: int, step: StepCost, moved: float, messages: float, on_their_way: float) -> MachineCost:
+    peak = step.peak + round(on_their_way)
+    return MachineCost(machine, count, step.operations, step.touched, moved, messages, step.held, peak)
 
 
 def _names(trainers: int) -> str:

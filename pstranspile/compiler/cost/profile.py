@@ -14,11 +14,14 @@
       },
       "families": [
         {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10}
-      ]
+      ],
+      "crowded_ops": 1.1,
+      "crowded": 1.4
     }
 
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
-reads and writes. All seconds are of one processor, but for the latency of the link.
+reads and writes. All seconds are of one processor, but for the latency of the link. Where more machines run on a host
+than it has processors, they find less in the caches: ops take `crowded_ops` times as long, all else `crowded` times.
 """
 
 from __future__ import annotations
@@ -80,6 +83,8 @@ class Profile(NamedTuple):
     `families` has the rates of all families of ops but "messages". `step` are the seconds of a trainer's step beside
     its ops and messages, `update` those of a server's update; `ask` those of a trainer for a row that a server looks
     up, `lookup` those of the server. `processors` is how many the host has, `measured` says with what it was measured.
+    `crowded_ops` says how many times slower ops are where more machines run on a host than it has processors,
+    `crowded` how many times slower all else.
     """
 
     processors: int
@@ -90,10 +95,22 @@ class Profile(NamedTuple):
     lookup: float
     wire: Wire
     families: Mapping[Family, Rate]
+    crowded_ops: float = 1.0
+    crowded: float = 1.0
 
     def __repr__(self) -> str:
         """`<Profile: 8 processors, numpy>`."""
         return f"<Profile: {self.processors} processors, {self.measured.get('arithmetic', 'unknown arithmetic')}>"
+
+
+def crowded(profile: Profile) -> Profile:
+    """The profile of machines of which more run on a host than it has processors."""
+    ops, other = profile.crowded_ops, profile.crowded
+    wire = profile.wire
+    busy = {name: getattr(wire, name) * other for name in ("message", "message_of_rows", "frame", "byte")}
+    beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup")}
+    rates = {family: Rate(*(ops * seconds for seconds in rate)) for family, rate in profile.families.items()}
+    return profile._replace(**beside, wire=wire._replace(**busy), families=FrozenMap(rates))
 
 
 def profile_text(profile: Profile) -> str:
@@ -110,6 +127,8 @@ def profile_text(profile: Profile) -> str:
             "lookup": profile.lookup,
             "wire": profile.wire._asdict(),
             "families": families,
+            "crowded_ops": profile.crowded_ops,
+            "crowded": profile.crowded,
         }
     )
 
@@ -153,7 +172,8 @@ def _profile(held: object) -> Profile:
     step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
     of_wire = Wire(*_numbers(wire_fields, Wire._fields, "wire."))
     said = FrozenMap(cast("dict[str, str]", measured))
-    return Profile(processors, said, step, update, ask, lookup, of_wire, found)
+    factors = _numbers({"crowded_ops": 1.0, "crowded": 1.0, **fields}, ("crowded_ops", "crowded"), "")
+    return Profile(processors, said, step, update, ask, lookup, of_wire, found, *factors)
 
 
 _BY_NAME: Mapping[str, Family] = {family: family for family in TIMED}
@@ -239,6 +259,51 @@ def require_factor(name: str, factor: float) -> None:
     """Raises ValueError for a number that can't say how many times slower a machine is."""
     if not 1e-6 <= factor <= 1e6:
         raise ValueError(f"{name} can't be {factor:g} times as slow; give a number from 1e-6 to 1e6")
+
+
+# A machine that crashes, as it is asked for.
+
+
+class Crash(NamedTuple):
+    """A machine that crashes, and what decides on its cost.
+
+    `restart` are the seconds until its process runs again, `lease` those after which a trainer that was not heard is
+    given up. A server writes its state every `state_every` updates. A job without servers has a checkpoint every
+    `checkpoint_every` steps (0: none).
+    """
+
+    machine: str
+    restart: float = 5.0
+    lease: float = 30.0
+    state_every: int = 20
+    checkpoint_every: int = 0
+
+
+_CRASH = Pattern(r"((?:trainer|pserver)_(?:0|[1-9][0-9]{0,8}))((?:,[a-z_]+=[0-9]{1,9}(?:\.[0-9]{1,9})?s?)*)")
+
+
+def parse_crash(text: str) -> Crash:
+    """A crash as text: `pserver_0`, `trainer_1,restart=2s,lease=10s`, `trainer_0,checkpoint_every=100`. Raises
+    ValueError for another text.
+    """
+    match = _CRASH.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no crash, such as pserver_0 or trainer_1,restart=2s,lease=10s")
+    given: dict[str, Any] = {}
+    for part in match[2].split(",")[1:]:
+        name, _, value = part.partition("=")
+        if name not in Crash._fields[1:] or name in given:
+            raise ValueError(
+                f"{text!r}: {name} is {'given twice' if name in given else 'unknown'}; a crash has "
+                f"{', '.join(Crash._fields[1:])}"
+            )
+        if name in ("restart", "lease"):
+            given[name] = float(value.removesuffix("s"))
+        elif not value.isdigit() or (name == "state_every" and not int(value)):
+            raise ValueError(f"{text!r}: {name} is a whole number{' above 0' if name == 'state_every' else ''}")
+        else:
+            given[name] = int(value)
+    return Crash(match[1], **given)
 
 
 # The profiles of a job's machines.

@@ -39,7 +39,7 @@ from pstranspile.compiler.cost.events import (
     spans_of,
     waits_of,
 )
-from pstranspile.compiler.cost.profile import SLOW_LINK, Link, Profiles, Rate, Wire, require_factor
+from pstranspile.compiler.cost.profile import SLOW_LINK, Crash, Link, Profiles, Rate, Wire, crowded, require_factor
 from pstranspile.compiler.cost.steps import OpCost, StepCost
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
 from pstranspile.ir.model import EMPTY, Program
@@ -217,7 +217,7 @@ def terms_of(step: StepCost) -> Mapping[Family, tuple[float, float, float]]:
     result: dict[Family, tuple[float, float, float]] = dict.fromkeys(FAMILIES, (0.0, 0.0, 0.0))
     for op in step.ops:
         calls, operations, touched = result[op.family]
-        result[op.family] = (calls + op.runs, operations + op.operations, touched + op.touched)
+        result[op.family] = (calls + op.runs * op.calls, operations + op.operations, touched + op.touched)
     return result
 
 
@@ -251,6 +251,40 @@ class MachineSeconds(NamedTuple):
         return self.computing + self.sending + self.receiving
 
 
+class CrashSeconds(NamedTuple):
+    """What a crash costs: how long others wait for the machine, in seconds.
+
+    They are those until it is given up (`known`) or its process runs again (`runs`), until it has read its state or
+    checkpoint (`restored`), and until `steps` steps are done again (`repeated`), half of those between two states on
+    average. `others` says what the other machines do; without servers and without a checkpoint, `steps` is None: all.
+    """
+
+    crash: Crash
+    known: float
+    runs: float
+    restored: float
+    steps: float | None
+    repeated: float
+    others: str
+
+    @property
+    def seconds(self) -> float:
+        """All seconds that it costs."""
+        return self.known + self.runs + self.restored + self.repeated
+
+    def __str__(self) -> str:
+        """The cost as a line."""
+        parts = [
+            (self.known, f"{format_seconds(self.known)} until it is given up"),
+            (self.runs, f"{format_seconds(self.runs)} until it runs again"),
+            (self.restored, f"{format_seconds(self.restored)} to read what it had"),
+            (self.repeated, f"{format_seconds(self.repeated)} for {self.steps or 0:g} steps again"),
+        ]
+        told = ", ".join(text for seconds, text in parts if seconds)
+        more = ", and all steps from the first one again: the job has no checkpoint_every" if self.steps is None else ""
+        return f"if {self.crash.machine} crashes, {self.others}: {told or 'no time'}{more}"
+
+
 class JobSeconds(NamedTuple):
     """How long a step of a job takes, in seconds; the machine that bounds it, and what of that: "processor", "link",
     "latency" of its link, or "processors" for those of a host that all machines share, which is no machine's (""). That
@@ -259,7 +293,8 @@ class JobSeconds(NamedTuple):
     Where trainers do not wait for each other, `step` is the mean of theirs. `path` is the critical path of a step: what
     a trainer, and whom it waits for, did one after the other. `waits` are the waits of each machine by cause, `spans`
     and `arrows` what machines do and send in that step. `slow` names the machines that are slower than their profile
-    says, or their links (`trainer_3:link`), with how many times; `unslowed` is the step without them.
+    says, or their links (`trainer_3:link`), with how many times; `unslowed` is the step without them. `crash` says what
+    a crash costs, if one was asked for.
     """
 
     step: float
@@ -275,6 +310,7 @@ class JobSeconds(NamedTuple):
     arrows: tuple[Arrow, ...] = ()
     slow: Mapping[str, float] = EMPTY
     unslowed: float = 0.0
+    crash: CrashSeconds | None = None
 
     @property
     def verdict(self) -> str:
@@ -328,19 +364,49 @@ def job_seconds(
     link: Link,
     processors: int | None = None,
     slow: Mapping[str, float] = EMPTY,
+    crash: Crash | None = None,
 ) -> JobSeconds:
     """How long a step takes. `processors` is the number of those that all machines share, None if they share none;
-    `slow` says of machines, or of links (`trainer_3:link`), how many times slower they are than their profile.
+    `slow` says of machines, or of links (`trainer_3:link`), how many times slower they are than their profile; `crash`
+    is one whose cost is wanted.
 
     Raises ValueError for a machine that the job does not have.
     """
     require_slow(slow, plan.trainers, len(plan.pservers))
+    if processors is not None and plan.trainers + len(plan.pservers) > processors:
+        profiles = Profiles(crowded(profiles.trainers), crowded(profiles.servers))
     model = _Model(plan, work, profiles, link, processors, slow)
     found = model.estimate_step(batch_rows)
+    if crash is not None:
+        require_slow({crash.machine: 1.0}, plan.trainers, len(plan.pservers))
+        found = found._replace(crash=_crashed(crash, plan, work, found, profiles))
     if not slow:
         return found
     without = _Model(plan, work, profiles, link, processors, EMPTY).estimate_step(batch_rows)
     return found._replace(slow=slow, unslowed=without.step)
+
+
+def _crashed(crash: Crash, plan: Plan, work: Work, found: JobSeconds, profiles: Profiles) -> CrashSeconds:
+    """What a crash costs a job whose step is known."""
+    server = crash.machine.startswith("pserver")
+    number = int(crash.machine.rpartition("_")[2])
+    profile = profiles.servers if server else profiles.trainers
+    state = work.steps[1 + number if server else 0].held * profile.families["moved"].byte
+    if server:
+        steps = crash.state_every / 2
+        (each,) = (machine for machine in found.machines if machine.machine == crash.machine)
+        updates = each.processor * (steps if work.waits else steps / plan.trainers)
+        return CrashSeconds(crash, 0.0, crash.restart, state, steps, updates, "trainers wait until it is back")
+    if not plan.pservers:
+        if not crash.checkpoint_every:
+            return CrashSeconds(crash, 0.0, crash.restart, 0.0, None, 0.0, "all trainers start again")
+        steps = crash.checkpoint_every / 2
+        again = steps * found.step
+        return CrashSeconds(crash, 0.0, crash.restart, state, steps, again, "all trainers go back to a checkpoint")
+    others = "servers go on without it once they know, and with it when it is back"
+    known = crash.lease if work.waits and plan.trainers > 1 else 0.0
+    alone = 0.0 if plan.trainers > 1 else crash.restart
+    return CrashSeconds(crash, known, alone, 0.0, 0.0, 0.0, others if plan.trainers > 1 else "servers wait for it")
 
 
 def require_slow(slow: Mapping[str, float], trainers: int, servers: int) -> None:
@@ -424,7 +490,7 @@ class _Model:
     # the time of a step
 
     def estimate_step(self, batch_rows: int) -> JobSeconds:
-        """How long a step takes, the machine that bounds it, and what every machine does meanwhile."""
+        """How long a step takes, and what it has to do with which machine."""
         together = self._work.waits or not self._work.flows
         traces = [self._trace(self._simulated_groups())] if together else self._alone()
         own = [each.period / TICKS / self._every for each in traces]
@@ -485,7 +551,7 @@ class _Model:
         )
 
     def _simulated_groups(self) -> list[Group]:
-        """The groups of trainers that are simulated: single trainers if servers answer them one after the other."""
+        """The trainers as they are simulated together: one by one if servers answer them one after the other."""
         if not self._work.flows:
             return [each.group for each in self.trainers]
         singles = [
@@ -629,7 +695,7 @@ class _Model:
         return result
 
     def _exchange_stages(self, place: ExchangePoint, ops: Sequence[tuple[str, float]]) -> list[Stage]:
-        """The stages of a place: one, or two for sums, whose parts are sent before the sums are received."""
+        """The stages of a place: one, or two for sums, whose parts go before the sums come."""
         own, served = self._profiles.trainers.wire, self._profiles.servers.wire
         if place.sums:
             others = max(self._count - 1, 1) * 2
@@ -672,7 +738,8 @@ MOST_TURNS = 16
 def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate]) -> list[float]:
     """The seconds of each op."""
     return [
-        families[op.family].seconds(op.runs, op.operations, op.touched) if op.family in families else 0.0 for op in ops
+        families[op.family].seconds(op.runs * op.calls, op.operations, op.touched) if op.family in families else 0.0
+        for op in ops
     ]
 
 
@@ -724,7 +791,7 @@ def _seconds_down(wire: Wire, each: Exchange) -> float:
 
 def seconds_lines(found: JobSeconds) -> list[str]:
     """What follows the verdict: what slow machines cost, and where the time of the critical path goes."""
-    lines = [found.cost_of_slow] if found.slow else []
+    lines = [*([found.cost_of_slow] if found.slow else []), *([str(found.crash)] if found.crash is not None else [])]
     step = found.step or 1.0
     most = [(machine, what, seconds) for machine, what, seconds in in_short(found.path) if seconds >= LEAST_TOLD * step]
     parts = [f"{_doing(machine, what)} {format_seconds(seconds)}" for machine, what, seconds in most[:MOST_TOLD]]
@@ -761,6 +828,9 @@ def seconds_json(found: JobSeconds) -> dict[str, Any]:
     lists = ("machines", "path", "waits", "spans", "arrows")
     fields = {name: value for name, value in found._asdict().items() if name not in lists}
     fields["slow"] = dict(found.slow)
+    if found.crash is not None:
+        told = found.crash._asdict()
+        fields["crash"] = {**told, "crash": found.crash.crash._asdict(), "seconds": found.crash.seconds}
     machines = [{**each._asdict(), "processor": each.processor} for each in found.machines]
     path, waits = ([each._asdict() for each in held] for held in (found.path, found.waits))
     return {**fields, "machines": machines, "path": path, "waits": waits}

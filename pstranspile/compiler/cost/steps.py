@@ -9,7 +9,8 @@ are counted for each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,12 +22,26 @@ from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
-from pstranspile.ops.work import Family, bytes_of, family_with, memory_traffic, operations
+from pstranspile.ops.work import (
+    Family,
+    bytes_of,
+    calls_of,
+    family_with,
+    makes_new,
+    memory_traffic,
+    operations,
+    reads_dims_only,
+    writes_over,
+)
+
+SEQUENCE = 32
+"""The length of the longest sequence of a batch, if no example tells it."""
 
 
 class OpCost(NamedTuple):
     """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
-    writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does.
+    writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
+    `calls`: a recurrent op has some for each step of the longest sequence, and some more.
     """
 
     block: int
@@ -36,6 +51,7 @@ class OpCost(NamedTuple):
     touched: float
     runs: int
     family: Family
+    calls: int = 1
 
 
 class StepCost(NamedTuple):
@@ -63,8 +79,9 @@ def step_cost(
 ) -> StepCost:
     """The cost of a step of a program whose batch has so many rows.
 
-    `example` are arrays of a batch, which give the dims of inputs beyond the first where the program leaves them open;
-    without one they count as 1. `sparse_rows` are the numbers of rows of sparse values that come from other machines,
+    `example` are arrays of a batch, which give the dims of inputs beyond the first where the program leaves them open,
+    the rows of each input for a row of the batch, and the length of sequences; without one these count as 1, 1 and
+    `SEQUENCE`. `sparse_rows` are the numbers of rows of sparse values that come from other machines,
     `held_rows` those of tables that lie elsewhere, or whose rows exist once they are trained. Raises DiagnosticError at
     an op that can't work on a batch of so many rows.
     """
@@ -90,11 +107,19 @@ class _StepWalk:
         self.program = program
         self.rows = rows
         self.example = example
+        self.rows_of_example = max((dims[0] for each in example.values() if (dims := _dims(each))), default=0)
+        lengths = [stop - start for each in example.values() for start, stop in pairwise(_offsets(each))]
+        self.longest = max(lengths, default=SEQUENCE)
+        """The length of the longest sequence."""
+        share = len(lengths) / self.rows_of_example if self.rows_of_example else 1.0
+        self.sequences = round(rows * share) if lengths else rows
+        """The number of sequences of the batch."""
         self.ops: list[OpCost] = []
         self.loops = 0
         self.runs = _runs_of(program)
         self.peaks: dict[int, int] = {}
         """The most bytes that the values of a block take at one time, by the index of the block."""
+        self.readers: dict[int, Counter[str]] = {}
         self.known: dict[str, TensorType] = {}
         self.inputs = _inputs_of(program)
         self.sparse: set[str] = set(sparse_rows)
@@ -111,7 +136,9 @@ class _StepWalk:
             return tensor
         first, *later = (self.rows if dim < 0 else dim for dim in tensor.shape)
         if var.name in self.inputs:
-            given = getattr(self.example.get(var.name), "shape", ())
+            given = _dims(self.example.get(var.name))
+            if given and self.rows_of_example and tensor.shape[0] < 0:
+                first = round(self.rows * given[0] / self.rows_of_example)
             given = given if len(given) == len(tensor.shape) else (1,) * len(tensor.shape)
             later = [like if dim < 0 else dim for dim, like in zip(tensor.shape[1:], given[1:], strict=True)]
         return tensor._replace(shape=(first, *later))
@@ -144,21 +171,33 @@ class _StepWalk:
                 work, moved = operations(op, inputs, outputs), memory_traffic(op, inputs, outputs)
                 sparse = any(name in self.sparse for name in op.input_names)
                 family = family_with(op, inputs, outputs, sparse=sparse)
-                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family))
+                calls = calls_of(op.type, min(self.longest, self.rows))
+                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls))
             self._remember(memory, op, number, index)
         peak = self.peaks[index] = memory.peak(len(ops))
         return peak
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
         """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""
-        for name in op.input_names:
-            if name != EMPTY_NAME and not self._is_held(name, block):
-                memory.read(name, number, self._bytes(name, block))
+        for slot, names in op.inputs.items():
+            for name in names:
+                if name != EMPTY_NAME and not self._is_held(name, block):
+                    memory.read(name, number, self._bytes(name, block), dims_only=reads_dims_only(op.type, slot))
+        if writes_over(op.type) and op.inputs.get("X", ()) and (result := op.outputs.get("Out", ())):
+            memory.over(op.inputs["X"][0], result[0])
         moves = facts_of(op.type).numbers == "in_order" and not sub_blocks(op)
         source = next(op.input_names, "") if moves else ""
+        if self._readers(block)[source] > 1:  # others have the value while its copy is there
+            source = ""
         for name in op.output_names:
             if name != EMPTY_NAME and not self._is_held(name, block):
-                memory.make(name, number, self._bytes(name, block), source)
+                memory.make(name, number, self._bytes(name, block), source, new=makes_new(op.type))
+
+    def _readers(self, block: int) -> Counter[str]:
+        """How many ops of a block read each value."""
+        if block not in self.readers:
+            self.readers[block] = Counter(name for op in self.program.blocks[block].ops for name in {*op.input_names})
+        return self.readers[block]
 
     def _is_held(self, name: str, block: int) -> bool:
         var = self.program.find_var(name, block)
@@ -200,7 +239,10 @@ class _StepWalk:
             tensor = given[number] if number < len(given) else None
             if tensor is None or min(tensor.shape, default=-1) < 0:
                 var = self.program.find_var(name, block)
-                tensor = self.declared_type(var) if var is not None and name != EMPTY_NAME else None
+                if tensor is not None and tensor.shape[:1] == (-1,) and self._ends_sequences(op, tensor, block):
+                    tensor = tensor._replace(shape=(self.sequences, *tensor.shape[1:]))
+                if tensor is None or min(tensor.shape, default=-1) < 0:
+                    tensor = self.declared_type(var) if var is not None and name != EMPTY_NAME else None
             if is_sparse:
                 tensor = self._of_lookups(op, tensor, block)
                 self.sparse.add(name)
@@ -208,6 +250,11 @@ class _StepWalk:
             if tensor is not None:
                 self.known[name] = tensor
         return tuple(types)
+
+    def _ends_sequences(self, op: Op, tensor: TensorType, block: int) -> bool:
+        """Whether an op makes one row of each sequence of an input."""
+        inputs = (self.type_of(name, block) for name in op.input_names if name != EMPTY_NAME)
+        return any(each.lod_level > tensor.lod_level for each in inputs if each is not None)
 
     def _of_lookups(self, op: Op, tensor: TensorType | None, block: int) -> TensorType | None:
         """The type of the sparse rows that the gradient of a lookup has: a row for each id."""
@@ -230,6 +277,17 @@ class _StepWalk:
             counts = [self.known[name].shape[0] for name in op.inputs.get("X", ()) if name in self.known]
             return inputs, {"Out": (rows._replace(shape=(sum(counts), *rows.shape[1:])),)}
         return inputs, {slot: (rows,) * len(names) for slot, names in op.outputs.items()}
+
+
+def _dims(value: Any) -> tuple[int, ...]:
+    """The dims of a value of a batch, with sequences or without; empty if it has none."""
+    return getattr(value.data if hasattr(value, "lod") else value, "shape", ())
+
+
+def _offsets(value: Any) -> Sequence[int]:
+    """The offsets of the innermost sequences of a value; empty if it has none."""
+    levels = getattr(value, "lod", None)
+    return levels[-1] if levels else ()
 
 
 def _runs_of(program: Program) -> dict[int, int]:
@@ -266,10 +324,15 @@ def _updates(op: Op) -> bool:
     return schema is not None and schema.is_optimizer
 
 
+REUSED = 1 << 16
+"""The least bytes of a value in whose memory a result is written."""
+
+
 class _Memory:
     """When values take memory: from the op that makes them to the last one that reads them.
 
-    A value that is another one with other dims takes none of its own, and keeps that one.
+    A value that is another one with other dims takes none of its own, and keeps that one. So does the result of an op
+    that goes over the elements of an input which nothing else reads.
     """
 
     def __init__(self):
@@ -278,22 +341,37 @@ class _Memory:
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._inner: dict[int, int] = {}
+        self._readers: Counter[str] = Counter()
+        """How many ops read the numbers of a value."""
+        self._made: Counter[str] = Counter()
+        """How many ops make a value; 2 and more if other values may refer to its memory."""
+        self._over: dict[str, str] = {}
+        """The inputs over which ops may write their results, by these."""
 
-    def read(self, name: str, number: int, size: int) -> None:
-        """Notes that an op reads a value; one that no op has made is there from the start."""
+    def read(self, name: str, number: int, size: int, *, dims_only: bool = False) -> None:
+        """Notes that an op reads a value, or its dims alone; one that no op has made is there from the start."""
         root = self._root(name)
         if root not in self._first:
             self._first[root], self._size[root] = 0, size
+        self._readers[root] += not dims_only
         self._last[root] = number
 
-    def make(self, name: str, number: int, size: int, source: str = "") -> None:
-        """Notes that an op makes a value; `source` is the value of which it is a view."""
+    def make(self, name: str, number: int, size: int, source: str = "", *, new: bool = False) -> None:
+        """Notes that an op makes a value; `source` is the value of which it is a view. `new`: nothing else refers to
+        its memory.
+        """
         if (source and source in self._first) or source in self._of:
             self._of[name] = self._root(source)
         root = self._root(name)
+        self._made[root] += 1 if new else 2
         self._first.setdefault(root, number)
         self._size[root] = max(size, self._size.get(root, 0))
         self._last[root] = number
+
+    def over(self, source: str, name: str) -> None:
+        """Notes that an op may write its result into the memory of an input."""
+        if source != name:
+            self._over[name] = source
 
     def at(self, number: int, size: int) -> None:
         """Notes the memory that the blocks of an op take."""
@@ -301,11 +379,22 @@ class _Memory:
 
     def peak(self, count: int) -> int:
         """The most bytes during any of `count` ops."""
+        last = dict(self._last)
+        inside = {name: source for name in self._over if (source := self._within(name))}
+        for name in reversed(inside):  # the last one of a chain first
+            last[inside[name]] = max(last[inside[name]], last[name])
         change = [0] * (count + 1)
         for root, first in self._first.items():
-            change[first] += self._size[root]
-            change[self._last[root] + 1] -= self._size[root]
+            if root not in inside:
+                change[first] += self._size[root]
+                change[last[root] + 1] -= self._size[root]
         return max(self._levels(change), default=0)
+
+    def _within(self, name: str) -> str:
+        """The value in whose memory one is made, "" if it has its own."""
+        source = self._root(self._over[name])
+        alone = self._made[source] == self._made[name] == self._readers[source] == 1 and self._root(name) == name
+        return source if alone and REUSED <= self._size[source] == self._size.get(name) else ""
 
     def _levels(self, change: list[int]) -> Iterator[int]:
         level = 0

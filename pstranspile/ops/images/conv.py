@@ -452,17 +452,31 @@ shape_rule("deformable_conv_grad", "deformable_conv_v1_grad")(gradient_types)
 # The work of convolutions: an addition and a multiplication for each weight that an element of the result has.
 
 
+def _windows(op: Op, types: Types) -> float:
+    """The elements of all windows, which are copied to the columns of matrices."""
+    return _conv_work(op, types) * max(int_attr(op, "groups", 1), 1) / 2 / max(one(types, "Filter").shape[0], 1)
+
+
+def _windows_of_result(op: Op, types: Types) -> float:
+    """The elements of all windows of a transposed convolution, which lie over its result."""
+    return _transposed_work(op, types) * max(int_attr(op, "groups", 1), 1) / 2 / max(one(types, "Filter").shape[0], 1)
+
+
 @work_rule(
     *("conv2d", "depthwise_conv2d", "conv3d", "deformable_conv", "deformable_conv_v1"),
     factors="Input Filter",
     family="convolutions",
+    copies=_windows,
 )
 def _conv_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "Output") * math.prod(one(types, "Filter").shape[1:])
 
 
 @work_rule(
-    "conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose", factors="Input Filter", family="convolutions"
+    *("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose"),
+    factors="Input Filter",
+    family="convolutions",
+    copies=_windows_of_result,
 )
 def _transposed_work(_op: Op, types: Types) -> float:
     return 2.0 * elements(types, "Input") * math.prod(one(types, "Filter").shape[1:])

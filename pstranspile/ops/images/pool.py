@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import image_dims, images_type, window_counts
 from pstranspile.ops.schema import INT, INTS, among, bounded, declare, declare_gradient, ints, words
 from pstranspile.ops.shapes import ShapeError, Types, one, shape_rule
+from pstranspile.ops.work import elements, work_rule
 
 declare(
     "pool2d",
@@ -158,3 +161,12 @@ def _spp(op: Op, types: Types) -> Types:
     batch, channels, _ = image_dims(op, x, "X")
     bins = sum(4**level for level in range(int_attr(op, "pyramid_height")))
     return {"Out": (TensorType(x.dtype, (batch, -1 if channels < 0 else channels * bins), x.lod_level),)}
+
+
+# The work of pooling: an operation for each element of each window.
+
+
+@work_rule("pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index", factors="X", family="pools")
+def _pool_work(op: Op, types: Types) -> float:
+    parts = op.attrs.get("adaptive") or op.attrs.get("global_pooling")
+    return float(elements(types, "X") if parts else elements(types, "Out") * prod(ints_attr(op, "ksize")))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import WantedGradients, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import FLOAT, bounded, declare, declare_gradient, dim_of, words
-from pstranspile.ops.shapes import outputs_like, shape_rule
+from pstranspile.ops.shapes import Types, outputs_like, shape_rule
+from pstranspile.ops.work import elements, work_rule
 
 if TYPE_CHECKING:
     from pstranspile.ops.facts import Domain, LodOfResult
@@ -66,6 +67,11 @@ declare(
     doc="Out = exp(X) / sum(exp(X)) along `axis`",
 )
 declare_gradient("softmax", "Out Out@GRAD -> X@GRAD", result_lod="none")
+
+
+@work_rule("softmax", factors="X", family="passes")
+def _softmax_work(_op: Op, types: Types) -> float:
+    return float(elements(types, "Out"))
 
 
 shape_rule("softmax")(outputs_like(Out="X"))

@@ -19,6 +19,7 @@ from pstranspile.ops.shapes import (
     require_dims,
     shape_rule,
 )
+from pstranspile.ops.work import elements, work_rule
 
 
 @shape_rule("chunk_eval")
@@ -121,6 +122,11 @@ def _path_types(_op: Op, types: Types) -> Types:
     x = _require_chain(types)
     dims = (x.shape[0], 1) if len(x.shape) == 2 else x.shape[:2]
     return {"ViterbiPath": (TensorType(DType.INT64, dims, x.lod_level),)}
+
+
+@work_rule("linear_chain_crf", "crf_decoding", factors="Emission", family="recurrent")
+def _chain_work(_op: Op, types: Types) -> float:
+    return 2.0 * elements(types, "Emission") * one(types, "Emission").shape[-1]
 
 
 # Connectionist temporal classification: the loss of label sequences without an alignment to frames.

@@ -463,6 +463,6 @@ _SOFTMAX = 5.0
 """The operations on each element of a row whose softmax is taken."""
 
 
-@work_rule("softmax_with_cross_entropy", factors="Logits")
+@work_rule("softmax_with_cross_entropy", factors="Logits", family="passes")
 def _softmax_loss_work(_op: Op, types: Types) -> float:
     return _SOFTMAX * elements(types, "Logits" if "Logits" in types else "Softmax")

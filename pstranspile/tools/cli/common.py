@@ -534,7 +534,7 @@ def allowed_codes(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def add_time(group: Any, option: str) -> None:
-    """`--link` and `--slow`, which go with the profile that `option` names."""
+    """`--link`, `--slow` and `--crash`, which go with the profile that `option` names."""
     group.add_argument(
         "--link",
         metavar="RATE[,LATENCY]",
@@ -548,20 +548,32 @@ def add_time(group: Any, option: str) -> None:
         help=f"with {option}: a machine is N times slower than its profile, such as trainer_3=2x or pserver_0=1.5x, or "
         "its link, trainer_3:link=10x; says what this costs; may be repeated",
     )
+    group.add_argument(
+        "--crash",
+        metavar="MACHINE[,KEY=VALUE...]",
+        help=f"with {option}: what it costs if a machine crashes, such as pserver_0 or trainer_1,restart=2s,lease=10s; "
+        "restart is the time until its process runs again (5s), lease that until a trainer is given up (30s), "
+        "state_every the updates between two states of a server (20), checkpoint_every the steps between two "
+        "checkpoints of a job without servers (0: none)",
+    )
 
 
 def check_time(parser: argparse.ArgumentParser, options: argparse.Namespace, option: str, profile: str | None) -> None:
-    """Wrong usage for `--link` and `--slow` without the profile that `option` names, and for values that are none."""
+    """Wrong usage for `--link`, `--slow` and `--crash` without the profile that `option` names, and for values that are
+    none.
+    """
     require_named(parser, options, option.removeprefix("--"))
-    for name, value in (("--link", options.link), ("--slow", options.slow)):
+    for name, value in (("--link", options.link), ("--slow", options.slow), ("--crash", options.crash)):
         if value and profile is None:
             parser.error(f"{name} needs {option}, which has the seconds of ops and messages")
     if profile is not None:
-        from pstranspile.compiler.cost.profile import parse_link, parse_slow, profile_files
+        from pstranspile.compiler.cost.profile import parse_crash, parse_link, parse_slow, profile_files
 
         try:
             profile_files(profile)
             parse_slow(options.slow)
+            if options.crash is not None:
+                parse_crash(options.crash)
             if options.link is not None:
                 parse_link(options.link)
         except ValueError as problem:
@@ -571,19 +583,21 @@ def check_time(parser: argparse.ArgumentParser, options: argparse.Namespace, opt
 def cost_with_profile(
     parser: argparse.ArgumentParser, options: argparse.Namespace, result: Compiled, profile: str | None, **more: Any
 ) -> PlanCost:
-    """The cost of a job with the profile and the options of `add_time`; wrong usage for a slow machine that the job
-    does not have. Raises DiagnosticError.
+    """The cost of a job with the profile and the options of `add_time`; wrong usage for a machine that the job does not
+    have. Raises DiagnosticError.
     """
     from pstranspile.compiler.cost.jobs import cost
-    from pstranspile.compiler.cost.profile import parse_slow
+    from pstranspile.compiler.cost.profile import parse_crash, parse_slow
     from pstranspile.compiler.cost.seconds import require_slow
 
     slow = parse_slow(options.slow)
-    try:
-        require_slow(slow, result.plan.trainers, len(result.plan.pservers))
-    except ValueError as problem:
-        parser.error(f"--slow: {problem}")
-    return cost(result, profile=profile, link=options.link, slow=slow, **more)
+    crashed = {parse_crash(options.crash).machine: 1.0} if options.crash and profile is not None else {}
+    for name, machines in (("--slow", slow), ("--crash", crashed)):
+        try:
+            require_slow(machines, result.plan.trainers, len(result.plan.pservers))
+        except ValueError as problem:
+            parser.error(f"{name}: {problem}")
+    return cost(result, profile=profile, link=options.link, slow=slow, crash=options.crash, **more)
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:

@@ -223,6 +223,8 @@ def _require_timing(parser: argparse.ArgumentParser, options: argparse.Namespace
     """Wrong usage for options about time where none is asked for, and for a link or profiles that are none."""
     if options.slow and not options.cost:
         parser.error("--slow needs --cost, which prints what a step costs")
+    if options.crash and not options.cost:
+        parser.error("--crash needs --cost, which prints what a step costs")
     if options.against is not None and options.profile is not None:
         parser.error("--against compares what plans move and store; --profile says how long a step of one plan takes")
     given = {"--profile": options.profile, "--link": options.link, "--on-one-host": options.on_one_host}

@@ -292,6 +292,70 @@ def test_slow_needs_a_profile():
         ps.cost(compiled(), slow={"trainer_0": 2.0})
 
 
+# Machines that crash.
+
+
+def test_what_the_crash_of_a_server_costs():
+    """Half of the updates between two states are done again: each takes the server 3 s."""
+    given = profile(update=3.0)
+    found = ps.cost(compiled(), profile=given, crash="pserver_0,restart=7s,state_every=4").seconds
+    assert found is not None
+    assert found.crash is not None
+    crash = found.crash
+    assert (crash.known, crash.runs, crash.steps, crash.repeated) == (0.0, 7.0, 2.0, 6.0)
+    assert crash.seconds == pytest.approx(13.0)
+    assert (
+        "if pserver_0 crashes, trainers wait until it is back: 7 s until it runs again, 6 s for 2 steps again"
+        in str(ps.cost(compiled(), profile=given, crash="pserver_0,restart=7s,state_every=4"))
+    )
+    alone = ps.cost(compiled(mode="async"), profile=given, crash="pserver_0,state_every=4").seconds
+    assert alone is not None
+    assert alone.crash is not None
+    assert alone.crash.repeated == 6.0  # an update of each trainer
+
+
+def test_what_the_crash_of_a_trainer_costs():
+    for mode, known in (("sync", 12.0), ("async", 0.0)):
+        found = ps.cost(compiled(mode=mode), profile=REAL, crash="trainer_1,lease=12s").seconds
+        assert found is not None
+        assert found.crash is not None
+        assert (found.crash.known, found.crash.seconds) == (known, known)
+
+
+def test_what_a_crash_costs_without_servers():
+    made = ps.compile(compiled().source, ps.Job(mode="ddp", trainers=2))
+    found = ps.cost(made, profile=profile(step=2.0), crash="trainer_1,restart=1s,checkpoint_every=10").seconds
+    assert found is not None
+    assert found.crash is not None
+    assert (found.crash.runs, found.crash.steps, found.crash.repeated) == (1.0, 5.0, 5 * found.step)
+    found = ps.cost(made, profile=profile(step=2.0), crash="trainer_1").seconds
+    assert found is not None
+    assert found.crash is not None
+    assert found.crash.steps is None
+    assert "all steps from the first one again" in str(found.crash)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is no crash, such as pserver_0"),
+        ("host_1", "is no crash"),
+        ("pserver_0,", "is no crash"),
+        ("pserver_0,lease=x", "is no crash"),
+        ("pserver_0,patience=3", "patience is unknown; a crash has restart, lease, state_every, checkpoint_every"),
+        ("pserver_0,lease=3,lease=4", "lease is given twice"),
+        ("pserver_0,state_every=0", "state_every is a whole number above 0"),
+        ("pserver_0,checkpoint_every=1.5", "checkpoint_every is a whole number"),
+        ("trainer_2", "the job has trainer_0 to 1 and pserver_0"),
+    ],
+)
+def test_texts_that_are_no_crash(text: str, said: str):
+    with pytest.raises(ValueError, match=said):
+        ps.cost(compiled(), profile=REAL, crash=text)
+    with pytest.raises(ValueError, match="crash needs a profile"):
+        ps.cost(compiled(), crash=text)
+
+
 # Many machines.
 
 

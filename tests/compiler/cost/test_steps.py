@@ -11,8 +11,10 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, minimize
-from pstranspile.compiler.cost.steps import step_cost
+from pstranspile.compiler.cost.steps import SEQUENCE, step_cost
+from pstranspile.ops.work import calls_of
 from pstranspile.runtime.run.step_feeds import inputs_of
+from pstranspile.runtime.values import LoDTensor
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -130,3 +132,74 @@ def test_a_block_that_several_ops_run_counts_for_each_and_is_looked_at_once():
         assert [op.block for op in found.ops].count(depth) == 1
         assert found.operations - none.operations + work == work * 2**depth
         assert found.touched - none.touched + moved == moved * 2**depth
+
+
+def test_a_recurrent_op_makes_calls_for_each_step_of_the_longest_sequence():
+    model = L.Draft(seed=1)
+    hidden, _ = L.dynamic_lstm(L.data(model, "x", [-1, 16], lod_level=1), 16)
+    loss = L.mean(L.fc(L.sequence_pool(hidden, "last"), 1))
+    minimize(loss, SGD(0.1))
+    main = model.module().main
+    for lengths in ([2, 4], [5, 1], [3, 3]):
+        offsets = [0, lengths[0], sum(lengths)]
+        example = {"x": LoDTensor(np.zeros((6, 16), "float32"), [offsets])}
+        found = step_cost(main, 6, example=example).ops
+        assert [op.calls for op in found if op.family == "recurrent"] == [
+            calls_of("lstm", max(lengths)),
+            calls_of("lstm_grad", max(lengths)),
+        ]
+        (product,) = [op for op in found if op.type == "mul"]
+        assert product.operations == 2 * len(lengths) * 4  # a row for each sequence
+    assert max(op.calls for op in step_cost(main, 100).ops) == calls_of("lstm_grad", SEQUENCE)
+    assert {op.calls for op in found if op.family != "recurrent"} == {1}
+    assert calls_of("lstm", 10) - calls_of("lstm", 9) > calls_of("gru", 10) - calls_of("gru", 9) > 0
+
+
+def test_inputs_have_as_many_rows_for_a_row_of_the_batch_as_in_the_example():
+    model = L.Draft(seed=1)
+    L.relu(L.data(model, "x", [-1, 2]))
+    L.relu(L.data(model, "y", [-1, 2]))
+    example = {"x": np.zeros((8, 2), "float32"), "y": np.zeros((2, 2), "float32")}
+    assert [op.operations for op in step_cost(model.module().main, 16, example=example).ops] == [32, 8]
+
+
+def test_the_windows_of_a_convolution_are_touched():
+    """They are copied for the result, and for each gradient that is made."""
+
+    def touched(op: str, window: int, groups: int = 1) -> float:
+        model = L.Draft(seed=1)
+        image = L.data(model, "x", [-1, 4, 8, 8])
+        minimize(L.mean(L.conv2d(image, 4, window, groups=groups, bias_attr=False)), SGD(0.1))
+        (found,) = [each for each in step_cost(model.module().main, 3).ops if each.type == op]
+        return found.touched
+
+    numbers = 3 * 4 * 6 * 6
+    seen = 3 * 4 * 8 * 8 + numbers + 4 * 4 * 3 * 3
+    assert touched("conv2d", 3) == 4 * (seen + 2 * numbers * 9)
+    assert touched("conv2d", 3, groups=4) == 4 * (seen - 3 * 4 * 3 * 3 + 2 * numbers * 9)
+
+
+def test_families_of_ops():
+    model = L.Draft(seed=1)
+    x, label = L.data(model, "x", [-1, 4, 8, 8]), L.data(model, "label", [-1, 1], "int64")
+    pooled = L.pool2d(L.relu(L.conv2d(x, 2, 3)), 2)
+    minimize(L.mean(L.cross_entropy(L.fc(pooled, 3, act="softmax"), label)), SGD(0.1))
+    found = {op.type: op.family for op in step_cost(model.module().main, 3).ops}
+    assert {name: found[name] for name in ("conv2d", "pool2d", "pool2d_grad", "relu", "softmax", "cross_entropy2")} == {
+        "conv2d": "convolutions",
+        "pool2d": "pools",
+        "pool2d_grad": "pools",
+        "relu": "elementwise",
+        "softmax": "passes",
+        "cross_entropy2": "passes",
+    }
+
+
+def test_an_op_that_writes_over_its_input_takes_no_memory_of_its_own():
+    model = L.Draft(seed=1)
+    hidden = L.data(model, "x", [-1, 8])
+    for _ in range(3):
+        hidden = L.fc(hidden, 64, act="relu")
+    minimize(L.mean(hidden), SGD(0.0))
+    module = model.module()
+    assert step_cost(module.main, 512).peak == pytest.approx(measured_peak(module, 512), rel=0.01)
