@@ -128,6 +128,7 @@ class Checks:
                 for name in names_sent_to(program, server.endpoint):
                     self._senders.setdefault(name, set()).add(trainer.index)
         self._served = frozenset(server.takes)
+        self._forms: dict[str, tuple[Any, tuple[int, ...] | None, int]] = {}
         self._refused: set[int] = set()
         self._looks: Mapping[str, Callable[[Message], None]] = {
             kinds.SEND: self._send,
@@ -178,11 +179,25 @@ class Checks:
         if senders is not None and message.trainer not in senders and not self._stranger(message.trainer):
             raise Misfit(f"{visible(name)} is sent by {', '.join(self._server.names_of(senders))}")
         value, declared = message.payload, self._declared.get(name)
+        if declared is not None and _fits(value, *self._form(name, declared)):
+            return
         if isinstance(value, SelectedRows) and declared is not None and declared.shape in self._open:
             rows, width = declared.shape
             if value.height == most_rows(width):  # the rows of all parts are numbered together
                 value = value._replace(height=rows)
         require_value(name, value, declared)
+
+    def _form(self, name: str, declared: Var) -> tuple[Any, tuple[int, ...] | None, int]:
+        """What `_fits` needs to know of a declared variable."""
+        form = self._forms.get(name)
+        if form is None:
+            kind = None if declared.dtype is None else _ELEMENTS[declared.dtype]
+            ragged = declared.tensor is not None and declared.tensor.lod_level > 0
+            shape, height = (declared.shape if declared.kind is VarKind.LOD_TENSOR and not ragged else None), -1
+            if declared.kind is VarKind.SELECTED_ROWS and declared.shape and declared.shape[0] >= 0:
+                shape, height = declared.shape[1:], declared.shape[0]
+            form = self._forms[name] = (kind, None if kind is None else shape, height)
+        return form
 
     def _notify(self, message: Message) -> None:
         held = self._server.scope.get(message.variable)
@@ -344,6 +359,18 @@ def require_value(name: str, value: Any, declared: Var | None) -> None:
         kind = NUMPY_TYPES[declared.dtype]
         wanted = f"{'rows of ' if isinstance(value, SelectedRows) and rows else ''}{kind}{list(declared.shape)}"
         raise Misfit(f"it brings {form_of(value)} for {visible(name)}, where the server has {wanted}")
+
+
+def _fits(value: Any, kind: Any, shape: tuple[int, ...] | None, height: int) -> bool:
+    """Whether a value is a plain array of a kind and of these dims, or, with a height of at least 0, rows of such
+    dims of a table; False also where this is not all that a value must be.
+    """
+    if height >= 0:
+        if value.__class__ is not SelectedRows or value.height != height:
+            return False
+        held = value.value
+        return held.dtype == kind and held.shape[1:] == shape and len(held) == len(value.rows)
+    return value.__class__ is np.ndarray and value.dtype == kind and value.shape == shape
 
 
 def _matches_dims(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:

@@ -126,15 +126,17 @@ class LocalMachines:
         due: dict[tuple[str, str], int] = {}
         awaited: dict[str, set[int]] = {}
         left = peer.left
-        machines, asking = self.cluster.machines, self._asking
+        machines, asking, rings, steps = self.cluster.machines, self._asking, self.cluster.rings, self._steps
+        allowed: object = None
         for message in messages:
-            self.require_allowed(peer, message)
-            target, sequence = message.target, message.sequence
-            way = message.source, target
+            kind, source, target, trainer, step, sequence, _, payload, _ = message
+            if (kind, source, target, trainer) != allowed or target in rings:
+                self.require_allowed(peer, message)
+                allowed = kind, source, target, trainer
+            way = source, target
             expected = due.get(way)
             if expected is None:
-                link = self.cluster.network.link(machines[message.source], machines[target], message.trainer)
-                expected = link.expected
+                expected = self.cluster.network.link(machines[source], machines[target], trainer).expected
             if sequence != expected:
                 if sequence > expected or peer.index >= 0:
                     raise WireError(f"message {sequence} has come where {expected} is due: {message}")
@@ -143,12 +145,12 @@ class LocalMachines:
             if target in self._servers:
                 if left:
                     raise WireError(f"{peer.role} has left, or was given up, and sends on: {message}")
-                if not -MOST_STEPS < message.step < MOST_STEPS or message.step < self._steps.get(way, -MOST_STEPS):
-                    raise WireError(f"{peer.role} was further than step {message.step}: {message}")
-                if message.kind == COMPLETE and message.payload is not None:
+                if not -MOST_STEPS < step < MOST_STEPS or step < steps.get(way, -MOST_STEPS):
+                    raise WireError(f"{peer.role} was further than step {step}: {message}")
+                left = kind == COMPLETE
+                if left and payload is not None:
                     raise WireError(f"{peer.role} may not leave so: {message}")
-                self._steps[way] = message.step
-                left = message.kind == COMPLETE
+                steps[way] = step
             elif target in asking:
                 self._require_awaited(peer, message, asking[target], awaited.setdefault(target, set()))
 
@@ -172,15 +174,17 @@ class LocalMachines:
         if side is not None and not side.accepts(message):
             raise WireError(f"{peer.role} may not send this to {message.target}: {message}")
 
-    def deliver(self, peer: Peer, message: Message) -> None:
-        """Delivers a message to its machine, once. Raises WireError if an earlier message is missing."""
-        cluster = self.cluster
-        target = cluster.machines[message.target]
-        link = cluster.network.link(cluster.machines[message.source], target, message.trainer)
-        if message.sequence > link.expected:
-            raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
-        if cluster.network.arrive(link, message):
-            peer.take(message, sums_on=message.target in cluster.rings)
+    def deliver(self, peer: Peer, messages: Sequence[Message]) -> None:
+        """Delivers messages to their machines, each once. Raises WireError if an earlier message is missing."""
+        cluster, way, link = self.cluster, None, None
+        for message in messages:
+            if link is None or (message.source, message.target) != way:
+                way = message.source, message.target
+                link = cluster.network.link(cluster.machines[way[0]], cluster.machines[way[1]], message.trainer)
+            if message.sequence > link.expected:
+                raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
+            if cluster.network.arrive(link, message):
+                peer.take(message, sums_on=message.target in cluster.rings)
 
     def reset_links(self, peer: Peer) -> None:
         """Resets the numbers of messages to and from the machines of a process that was replaced by another one."""
@@ -717,7 +721,7 @@ class Site:
         """Gives up the trainers about which others justly claim that they take no part any more. Raises Refused if this
         one is among them.
 
-        The claim of one trainer is not enough where others hear the trainer in question: see `_justified_claimants`.
+        The claim of one trainer is not enough where others hear the trainer in question: see `_believed`.
         """
         for about in list(self._claims):
             peer = self.peers.get(about)
@@ -1009,8 +1013,7 @@ class Site:
         self.require_room(peer)
         peer.take_frame(header.number, durable=not self._keeps)
         self.count_bytes(len(data))
-        for message in messages:
-            self.part.deliver(peer, message)
+        self.part.deliver(peer, messages)
 
     def _handle_process_end(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Handles the end of a process. If its part is done, it counts as left, provided that no more messages can

@@ -22,6 +22,7 @@ import numpy as np
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Key, Piece, RingContribution, Statement, Total
 from pstranspile.ir.table_rules import takes_any_id
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.numeric import all_ids
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
@@ -464,6 +465,9 @@ _BLOCK = 256
 _MESSAGE = struct.Struct("<BxxxIIiiqQI")
 """Kind, source, target, trainer, slot, step, sequence, bytes of the variable's name, which follows."""
 
+_MADE_OF = (np.ndarray, _DTYPES, SelectedRows, Message)
+"""What the compiled reader makes messages of."""
+
 _KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 MOST_GREETING = 1 << 20
@@ -572,6 +576,9 @@ def read_json(data: Bytes) -> dict[str, Any]:
 
 def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> bytes:
     """A body of messages, in order. `machines` numbers the job's machines. Raises WireError for what can't be sent."""
+    packed = loops.pack_messages([*messages], {**machines}, _KIND_NUMBERS, HEADER_SIZE, SelectedRows)
+    if packed is not None:
+        return packed
     writer = Writer()
     writer.size = HEADER_SIZE  # arrays are aligned relative to the whole frame
     writer.add(struct.pack("<I", len(messages)))
@@ -586,6 +593,9 @@ def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> b
 def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
     """The messages of a frame. Raises WireError if one is not well-formed; then no message is taken."""
     reader = FrameReader(data, HEADER_SIZE)
+    known = loops.unpack_messages(reader.data, HEADER_SIZE, [*machines], KINDS, MOST_MESSAGES, _MADE_OF)
+    if known is not None:
+        return known
     (count,) = reader.unpack(_U32)
     if count > MOST_MESSAGES:
         raise WireError(f"{count} messages are announced in a frame, which has {MOST_MESSAGES} at most")

@@ -587,7 +587,7 @@ class FluidService(ForeignTrainers):
             self._waiting[slot] = call
         step = self._steps[peer.index]
         number, fields = link.expected, (kind, source.name, self.server.name, peer.index, step)
-        self.site.part.deliver(peer, Message(*fields, number, name, payload, slot))
+        self.site.part.deliver(peer, [Message(*fields, number, name, payload, slot)])
         return peer
 
     def _keep(self, call: _Call, peer: Peer) -> None:

@@ -1,7 +1,8 @@
 /* The module pstranspile.runtime.arithmetic._loops: the loops of _loops.h for Python.
 
 A function returns True when it has done its work. It returns False, and changes nothing, if an argument is not a
-C-contiguous array of float32 (labels and rows: int64) of the expected size, or is read-only although it is written. */
+C-contiguous array of float32 (labels and rows: int64) of the expected size, or is read-only although it is written. Two
+further functions put messages of machines into the bytes of a frame, and read them. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,10 +20,11 @@ static void release(Arrays *arrays) {
     while (arrays->count) PyBuffer_Release(&arrays->views[--arrays->count]);
 }
 
-/* Whether an array has elements of a kind: 'f' (float32), 'i' (int32), 'q' (int64) or 'B' (uint8). */
+/* Whether an array has elements of a kind: 'f' (float32), 'i' (int32), 'I' (uint32), 'q' (int64) or 'B' (uint8). */
 static int is_kind(const char *format, char kind) {
     if (!format || !format[0] || format[1]) return 0;
     if (kind == 'i') return format[0] == 'i' || (format[0] == 'l' && sizeof(long) == 4);
+    if (kind == 'I') return format[0] == 'I' || (format[0] == 'L' && sizeof(long) == 4);
     if (kind != 'q') return format[0] == kind;
     return format[0] == 'q' || (format[0] == 'l' && sizeof(long) == 8);
 }
@@ -644,6 +646,55 @@ static PyObject *py_find_ids(PyObject *self, PyObject *const *a, Py_ssize_t give
     return finish(&arrays, out != NULL);
 }
 
+/* The ids that are wanted (argument 0), those of a table (1), and its hash table of them (2), whose search a place in
+   the fourth array follows. */
+typedef struct {
+    Size count;
+    int64_t *wanted, *ids, *places;
+    int32_t *entries;
+    int shift;
+} Search;
+
+static int search_of(Arrays *arrays, PyObject *const *a, Search *search) {
+    search->wanted = memory(arrays, a[0], 'q', 0, -1);
+    search->count = search->wanted ? size_of(arrays, 0) : 0;
+    search->ids = search->wanted ? memory(arrays, a[1], 'q', 0, -1) : NULL;
+    search->entries = search->ids ? hash_table(arrays, a[2], 0, &search->shift) : NULL;
+    search->places = search->entries ? memory(arrays, a[3], 'q', 1, search->count) : NULL;
+    return search->places != NULL;
+}
+
+static PyObject *py_look_up_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 6)) return NULL;
+    Arrays arrays = {.count = 0};
+    Search of;
+    Size missing = -1, all = 0;
+    Table rows = {NULL, 0};
+    if (search_of(&arrays, a, &of)) rows.first = memory_of_rows(&arrays, a[4], 0, -1, &all, &rows.stride);
+    Size held = rows.first ? arrays.views[4].shape[0] : 0;
+    float *out = rows.first ? memory(&arrays, a[5], 'f', 1, -1) : NULL;
+    Size size = out ? size_of(&arrays, 5) : 0, width = of.places && of.count ? size / of.count : 0;
+    if (out && width && width * of.count == size && width <= all)
+        RUN(size, missing = look_up_rows(of.count, width, of.wanted, of.ids, of.entries, of.shift, rows, held, of.places,
+                                         out));
+    release(&arrays);
+    return PyLong_FromSsize_t(missing);
+}
+
+static PyObject *py_enter_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    uint64_t update;
+    if (!has_arguments(given, 6) || !bits(a[5], &update)) return NULL;
+    Arrays arrays = {.count = 0};
+    Search of;
+    Size missing = -1;
+    uint32_t *seen = search_of(&arrays, a, &of) ? memory(&arrays, a[4], 'I', 1, -1) : NULL;
+    if (seen)
+        RUN(of.count, missing = enter_rows(of.count, of.wanted, of.ids, of.entries, of.shift, seen, size_of(&arrays, 4),
+                                           (uint32_t)update, of.places));
+    release(&arrays);
+    return PyLong_FromSsize_t(missing);
+}
+
 static PyObject *py_enter_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 4)) return NULL;
     uint64_t start, stop;
@@ -656,6 +707,384 @@ static PyObject *py_enter_ids(PyObject *self, PyObject *const *a, Py_ssize_t giv
                stop < (uint64_t)size_of(&arrays, 1);
     if (done) RUN((Size)(stop - start), enter_ids((Size)start, (Size)stop, ids, entries, shift));
     return finish(&arrays, done);
+}
+
+/* Messages of machines, as pstranspile.cluster.net.wire has them in a frame.
+
+What is not of the common kinds (numbers, texts, arrays, rows of tables), or not as it must be, is left to Python, which
+says what is wrong: the functions then return None. */
+
+#define ALIGNED 16
+#define MOST_DIMS 16
+#define MOST_NAME 65536
+
+enum { NOTHING, FALSE_VALUE, TRUE_VALUE, INTEGER, REAL, TEXT, ARRAY, RAGGED, ROWS };
+
+static const char ELEMENTS[] = "?bBhiqefd"; /* the formats of element types by their numbers */
+static const int ELEMENT_SIZES[] = {1, 1, 1, 2, 4, 8, 2, 4, 8};
+
+static int element_of(const Py_buffer *view) {
+    const char *format = view->format;
+    if (!format || !format[0] || format[1]) return -1;
+    char kind = format[0];
+    if (kind == 'l') kind = sizeof(long) == 8 ? 'q' : 'i';
+    const char *found = strchr(ELEMENTS, kind);
+    return found ? (int)(found - ELEMENTS) : -1;
+}
+
+static char *put_bytes(char *at, const void *from, size_t size) {
+    memcpy(at, from, size);
+    return at + size;
+}
+
+/* The bytes of an array that begins at the offset `start` of a frame, with the `before` bytes of its mark. */
+static Size size_of_array(const Py_buffer *view, Size start, Size before) {
+    const Size head = before + 8 + 8 * (Size)view->ndim, padding = -(start + head) & (ALIGNED - 1);
+    return head + padding + view->len;
+}
+
+static char *put_array(char *at, const Py_buffer *view, Size start, Size before) {
+    const Size padding = -(start + before + 8 + 8 * (Size)view->ndim) & (ALIGNED - 1);
+    const unsigned char head[8] = {(unsigned char)element_of(view), (unsigned char)view->ndim, (unsigned char)padding};
+    at = put_bytes(at, head, sizeof head);
+    for (int dim = 0; dim < view->ndim; dim++) {
+        const int64_t length = view->shape[dim];
+        at = put_bytes(at, &length, sizeof length);
+    }
+    memset(at, 0, (size_t)padding);
+    return put_bytes(at + padding, view->buf, (size_t)view->len);
+}
+
+static int is_little_endian(void) {
+    const uint16_t one = 1;
+    return *(const unsigned char *)&one;
+}
+
+/* A message as it is packed: its numbers, its name, and the arrays of its payload. */
+typedef struct {
+    unsigned char kind, mark;
+    uint32_t source, target, length;
+    int32_t trainer, slot;
+    int64_t step, number;
+    uint64_t sequence;
+    const char *name, *text;
+    Size text_length, size;
+    int first, arrays;
+} Packed;
+
+static int small_number(PyObject *numbers, PyObject *key, uint32_t *out) {
+    PyObject *found = PyDict_GetItemWithError(numbers, key);
+    const unsigned long value = found ? PyLong_AsUnsignedLong(found) : ULONG_MAX;
+    *out = (uint32_t)value;
+    return found && value <= UINT32_MAX;
+}
+
+static int is_int32(PyObject *value, int32_t *out) {
+    const long long number = PyLong_AsLongLong(value);
+    *out = (int32_t)number;
+    return number == *out && !(number == -1 && PyErr_Occurred());
+}
+
+static int take_view(PyObject *value, PyObject *ndarray, Py_buffer *view) {
+    if ((PyObject *)Py_TYPE(value) != ndarray) return 0;
+    if (PyObject_GetBuffer(value, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) return 0;
+    if (element_of(view) >= 0 && view->ndim <= MOST_DIMS) return 1;
+    PyBuffer_Release(view);
+    return 0;
+}
+
+/* Reads a message, whose bytes begin at the offset `start` of the frame; false if Python must pack it. */
+static int read_packed(PyObject *message, PyObject *const *a, Packed *out, Py_buffer *views, int *count, Size start) {
+    uint32_t kind;
+    if (!PyTuple_Check(message) || PyTuple_GET_SIZE(message) != 9) return 0;
+    PyObject **of = &PyTuple_GET_ITEM(message, 0), *payload = of[7];
+    if (!small_number(a[2], of[0], &kind) || kind > 255 || !small_number(a[1], of[1], &out->source) ||
+        !small_number(a[1], of[2], &out->target) || !is_int32(of[3], &out->trainer) || !is_int32(of[8], &out->slot))
+        return 0;
+    out->kind = (unsigned char)kind;
+    out->step = PyLong_AsLongLong(of[4]);
+    if (out->step == -1 && PyErr_Occurred()) return 0;
+    out->sequence = PyLong_AsUnsignedLongLong(of[5]);
+    if (out->sequence == (uint64_t)-1 && PyErr_Occurred()) return 0;
+    Size length;
+    out->name = PyUnicode_Check(of[6]) ? PyUnicode_AsUTF8AndSize(of[6], &length) : NULL;
+    if (!out->name || length > MOST_NAME) return 0;
+    out->length = (uint32_t)length;
+    out->first = *count;
+    out->arrays = 0;
+    start += 40 + length;
+    out->size = 41 + length;
+    if (payload == Py_None) {
+        out->mark = NOTHING;
+    } else if (payload == Py_True || payload == Py_False) {
+        out->mark = payload == Py_True ? TRUE_VALUE : FALSE_VALUE;
+    } else if (PyLong_CheckExact(payload)) {
+        out->mark = INTEGER;
+        out->number = PyLong_AsLongLong(payload);
+        if (out->number == -1 && PyErr_Occurred()) return 0;
+        out->size += 8;
+    } else if (PyUnicode_CheckExact(payload)) {
+        out->mark = TEXT;
+        out->text = PyUnicode_AsUTF8AndSize(payload, &out->text_length);
+        if (!out->text || out->text_length > MOST_NAME) return 0;
+        out->size += 4 + out->text_length;
+    } else if ((PyObject *)Py_TYPE(payload) == a[4]) {
+        out->mark = ARRAY;
+        if (!take_view(payload, a[4], &views[*count])) return 0;
+        ++*count;
+        out->arrays = 1;
+        out->size += size_of_array(&views[out->first], start, 1) - 1;
+    } else if ((PyObject *)Py_TYPE(payload) == a[5] && PyTuple_GET_SIZE(payload) == 3) {
+        out->mark = ROWS;
+        out->number = PyLong_AsLongLong(PyTuple_GET_ITEM(payload, 2));
+        if (out->number == -1 && PyErr_Occurred()) return 0;
+        for (int at = 0; at < 2; at++) {
+            if (!take_view(PyTuple_GET_ITEM(payload, at), a[4], &views[*count])) return 0;
+            ++*count;
+        }
+        out->arrays = 2;
+        const Size rows = size_of_array(&views[out->first], start, 9);
+        out->size += rows - 1 + size_of_array(&views[out->first + 1], start + rows, 0);
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static char *put_message(char *at, const Packed *of, const Py_buffer *views, Size start) {
+    const unsigned char head[4] = {of->kind};
+    at = put_bytes(at, head, 4);
+    at = put_bytes(at, &of->source, 4);
+    at = put_bytes(at, &of->target, 4);
+    at = put_bytes(at, &of->trainer, 4);
+    at = put_bytes(at, &of->slot, 4);
+    at = put_bytes(at, &of->step, 8);
+    at = put_bytes(at, &of->sequence, 8);
+    at = put_bytes(at, &of->length, 4);
+    at = put_bytes(at, of->name, of->length);
+    start += 40 + (Size)of->length;
+    *at++ = (char)of->mark;
+    if (of->mark == INTEGER || of->mark == ROWS) at = put_bytes(at, &of->number, 8);
+    if (of->mark == TEXT) {
+        const uint32_t length = (uint32_t)of->text_length;
+        at = put_bytes(at, &length, 4);
+        at = put_bytes(at, of->text, length);
+    }
+    if (of->arrays) {
+        const Size before = of->mark == ROWS ? 9 : 1;
+        at = put_array(at, &views[of->first], start, before);
+        if (of->arrays == 2)
+            at = put_array(at, &views[of->first + 1], start + size_of_array(&views[of->first], start, before), 0);
+    }
+    return at;
+}
+
+/* pack_messages(messages, machines, kinds, start, ndarray, rows): the body of a frame, which begins at the offset
+   `start`; None if Python must make it. */
+static PyObject *py_pack_messages(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 6)) return NULL;
+    Size begin = PyLong_AsSsize_t(a[3]);
+    if (begin == -1 && PyErr_Occurred()) return NULL;
+    if (!PyList_Check(a[0]) || !PyDict_Check(a[1]) || !PyDict_Check(a[2]) || !is_little_endian()) Py_RETURN_NONE;
+    const Size count = PyList_GET_SIZE(a[0]);
+    Packed *packed = PyMem_Malloc((size_t)(count + 1) * sizeof *packed);
+    Py_buffer *views = PyMem_Malloc((size_t)(2 * count + 1) * sizeof *views);
+    PyObject *body = NULL;
+    int taken = 0, fits = packed && views;
+    Size at = begin + 4;
+    for (Size each = 0; fits && each < count; each++) {
+        fits = read_packed(PyList_GET_ITEM(a[0], each), a, &packed[each], views, &taken, at);
+        at += packed[each].size;
+    }
+    if (fits) body = PyBytes_FromStringAndSize(NULL, at - begin);
+    if (body) {
+        const uint32_t number = (uint32_t)count;
+        char *to = put_bytes(PyBytes_AS_STRING(body), &number, 4);
+        for (Size each = 0, place = begin + 4; each < count; place += packed[each++].size)
+            to = put_message(to, &packed[each], views, place);
+    }
+    while (taken) PyBuffer_Release(&views[--taken]);
+    PyMem_Free(views);
+    PyMem_Free(packed);
+    if (body) return body;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+/* The frame that is read, and what objects are made of: dtypes by number, the view of the frame, the class of arrays,
+   of rows and of messages. */
+typedef struct {
+    const char *data;
+    Size at, size;
+    PyObject *view, *ndarray, *dtypes, *rows, *message;
+} Frame;
+
+/* The next `size` bytes, or NULL if there are fewer. */
+static const char *next_bytes(Frame *frame, Size size) {
+    if (size < 0 || size > frame->size - frame->at) return NULL;
+    const char *start = frame->data + frame->at;
+    frame->at += size;
+    return start;
+}
+
+static uint32_t u32_at(const char *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static int64_t i64_at(const char *at) {
+    int64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* An array of the frame, whose memory it shares, or NULL; sets the place of its numbers, its kind, and its dims. */
+static PyObject *next_array(Frame *frame, const char **numbers_at, int *element, int *dims, int64_t *lengths) {
+    const char *head = next_bytes(frame, 8);
+    if (!head) return NULL;
+    *element = (unsigned char)head[0];
+    *dims = (unsigned char)head[1];
+    const int padding = (unsigned char)head[2];
+    if (*element >= (int)sizeof ELEMENT_SIZES / (int)sizeof *ELEMENT_SIZES || *dims > MOST_DIMS || padding >= ALIGNED ||
+        u32_at(head + 4))
+        return NULL;
+    const char *given = next_bytes(frame, 8 * (Size)*dims);
+    if (!given) return NULL;
+    Size count = 1;
+    for (int dim = 0; dim < *dims; dim++) {
+        lengths[dim] = i64_at(given + 8 * dim);
+        if (lengths[dim] < 0 || (lengths[dim] && count > frame->size / lengths[dim])) return NULL;
+        count *= (Size)lengths[dim];
+    }
+    if (!next_bytes(frame, padding)) return NULL;
+    const Size start = frame->at;
+    *numbers_at = next_bytes(frame, count * ELEMENT_SIZES[*element]);
+    if (!*numbers_at) return NULL;
+    PyObject *shape = PyTuple_New(*dims), *made = NULL, *offset = NULL;
+    for (int dim = 0; shape && dim < *dims; dim++) {
+        PyObject *length = PyLong_FromLongLong(lengths[dim]);
+        if (!length) Py_CLEAR(shape);
+        else PyTuple_SET_ITEM(shape, dim, length);
+    }
+    PyObject *dtype = PyTuple_GET_ITEM(frame->dtypes, *element);
+    if (shape && count) offset = PyLong_FromSsize_t(start);
+    if (offset) made = PyObject_CallFunctionObjArgs(frame->ndarray, shape, dtype, frame->view, offset, NULL);
+    else if (shape && !count) made = PyObject_CallFunctionObjArgs(frame->ndarray, shape, dtype, NULL);
+    Py_XDECREF(offset);
+    Py_XDECREF(shape);
+    return made;
+}
+
+static PyObject *next_rows(Frame *frame) {
+    const char *head = next_bytes(frame, 8), *ids, *unused;
+    if (!head) return NULL;
+    const int64_t height = i64_at(head);
+    int element, dims, other, value_dims;
+    int64_t lengths[MOST_DIMS], value_lengths[MOST_DIMS];
+    PyObject *rows = next_array(frame, &ids, &element, &dims, lengths);
+    PyObject *value = rows ? next_array(frame, &unused, &other, &value_dims, value_lengths) : NULL, *made = NULL;
+    int fits = value && height >= 0 && dims == 1 && ELEMENTS[element] == 'q' && value_dims && value_lengths[0] >= lengths[0];
+    uint64_t most = 0;
+    for (int64_t at = 0; fits && at < lengths[0]; at++) {
+        const uint64_t id = (uint64_t)i64_at(ids + 8 * at);
+        most = id > most ? id : most;
+    }
+    /* a table with a row for every id has ids beyond its height: Python knows it */
+    if (fits && (!lengths[0] || most < (uint64_t)height)) made = ((PyTypeObject *)frame->rows)->tp_alloc((PyTypeObject *)frame->rows, 3);
+    PyObject *number = made ? PyLong_FromLongLong(height) : NULL;
+    if (number) {
+        PyTuple_SET_ITEM(made, 0, rows);
+        PyTuple_SET_ITEM(made, 1, value);
+        PyTuple_SET_ITEM(made, 2, number);
+        return made;
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(rows);
+    Py_XDECREF(value);
+    return NULL;
+}
+
+static PyObject *next_text(Frame *frame, Size size) {
+    const char *text = size > MOST_NAME ? NULL : next_bytes(frame, size);
+    return text ? PyUnicode_DecodeUTF8(text, size, NULL) : NULL;
+}
+
+static PyObject *next_value(Frame *frame) {
+    const char *mark = next_bytes(frame, 1), *number;
+    int element, dims;
+    int64_t lengths[MOST_DIMS];
+    switch (mark ? (unsigned char)*mark : -1) {
+    case NOTHING:
+        return Py_NewRef(Py_None);
+    case FALSE_VALUE:
+    case TRUE_VALUE:
+        return PyBool_FromLong(*mark == TRUE_VALUE);
+    case INTEGER:
+        number = next_bytes(frame, 8);
+        return number ? PyLong_FromLongLong(i64_at(number)) : NULL;
+    case TEXT:
+        number = next_bytes(frame, 4);
+        return number ? next_text(frame, u32_at(number)) : NULL;
+    case ARRAY:
+        return next_array(frame, &number, &element, &dims, lengths);
+    case ROWS:
+        return next_rows(frame);
+    default:
+        return NULL;
+    }
+}
+
+/* The next message of the frame, or NULL. */
+static PyObject *next_message(Frame *frame, PyObject *machines, PyObject *kinds) {
+    const char *head = next_bytes(frame, 40);
+    if (!head) return NULL;
+    const unsigned char kind = (unsigned char)*head;
+    const uint32_t source = u32_at(head + 4), target = u32_at(head + 8);
+    const uint64_t sequence = (uint64_t)i64_at(head + 28);
+    const Size known = PyList_GET_SIZE(machines);
+    if (kind >= PyTuple_GET_SIZE(kinds) || source >= known || target >= known || !sequence) return NULL;
+    PyObject *of[9] = {Py_NewRef(PyTuple_GET_ITEM(kinds, kind)), Py_NewRef(PyList_GET_ITEM(machines, source)),
+                       Py_NewRef(PyList_GET_ITEM(machines, target))};
+    of[3] = PyLong_FromLong((int32_t)u32_at(head + 12));
+    of[4] = PyLong_FromLongLong(i64_at(head + 20));
+    of[5] = PyLong_FromUnsignedLongLong(sequence);
+    of[6] = next_text(frame, u32_at(head + 36));
+    of[7] = of[6] ? next_value(frame) : NULL;
+    of[8] = PyLong_FromLong((int32_t)u32_at(head + 16));
+    int fits = of[3] && of[4] && of[5] && of[7] && of[8];
+    PyObject *made = fits ? ((PyTypeObject *)frame->message)->tp_alloc((PyTypeObject *)frame->message, 9) : NULL;
+    for (int at = 0; at < 9; at++) {
+        if (made) PyTuple_SET_ITEM(made, at, of[at]);
+        else Py_XDECREF(of[at]);
+    }
+    return made;
+}
+
+/* unpack_messages(view, start, machines, kinds, most, (ndarray, dtypes, rows, message)): the messages of a frame, whose
+   body begins at the offset `start`; None if Python must read it. */
+static PyObject *py_unpack_messages(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 6)) return NULL;
+    const Size start = PyLong_AsSsize_t(a[1]), most = PyLong_AsSsize_t(a[4]);
+    if (PyErr_Occurred()) return NULL;
+    if (!PyList_Check(a[2]) || !PyTuple_Check(a[3]) || !PyTuple_Check(a[5]) || !is_little_endian()) Py_RETURN_NONE;
+    Py_buffer view;
+    if (PyObject_GetBuffer(a[0], &view, PyBUF_SIMPLE)) return NULL;
+    PyObject **with = &PyTuple_GET_ITEM(a[5], 0);
+    Frame frame = {view.buf, start, view.len, a[0], with[0], with[1], with[2], with[3]};
+    const char *number = start <= view.len ? next_bytes(&frame, 4) : NULL;
+    const Size count = number ? (Size)u32_at(number) : -1;
+    PyObject *messages = count >= 0 && count <= most && count * 41 <= view.len ? PyList_New(count) : NULL;
+    for (Size at = 0; messages && at < count; at++) {
+        PyObject *message = next_message(&frame, a[2], a[3]);
+        if (message) PyList_SET_ITEM(messages, at, message);
+        else Py_CLEAR(messages);
+    }
+    if (messages && frame.at != frame.size) Py_CLEAR(messages);
+    PyBuffer_Release(&view);
+    if (messages) return messages;
+    PyErr_Clear();
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
@@ -691,7 +1120,11 @@ static PyMethodDef functions[] = {
     {"draw_mask", (PyCFunction)(void (*)(void))py_draw_mask, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
+    {"look_up_rows", (PyCFunction)(void (*)(void))py_look_up_rows, METH_FASTCALL, NULL},
+    {"enter_rows", (PyCFunction)(void (*)(void))py_enter_rows, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
+    {"pack_messages", (PyCFunction)(void (*)(void))py_pack_messages, METH_FASTCALL, NULL},
+    {"unpack_messages", (PyCFunction)(void (*)(void))py_unpack_messages, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

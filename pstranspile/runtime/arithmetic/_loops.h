@@ -439,10 +439,13 @@ static const uint32_t *ascending(Size count, const int64_t *rows, uint32_t *orde
         return order;
     }
     uint64_t varying = 0;
+    int ascends = 1;
     for (Size at = 0; at < count; at++) {
         order[at] = (uint32_t)at;
         varying |= (uint64_t)rows[at] ^ (uint64_t)rows[0];
+        ascends &= !at || rows[at - 1] <= rows[at];
     }
+    if (ascends) return order;
     for (int shift = 0; shift < 64; shift += DIGIT) {
         if (!((varying >> shift) & ((1 << DIGIT) - 1))) continue;
         Size starts[1 << DIGIT] = {0}, start = 0;
@@ -461,6 +464,19 @@ static const uint32_t *ascending(Size count, const int64_t *rows, uint32_t *orde
         order = sorted;
     }
     return order;
+}
+
+#ifdef __GNUC__
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)0)
+#endif
+
+#define AHEAD 16  /* items that are fetched before they are needed */
+
+/* Fetches a row of a table, which is a cache line or a few. */
+ALWAYS_INLINE static void fetch_row(const float *row, Size width) {
+    for (Size i = 0; i < width; i += 16) PREFETCH(row + i);
 }
 
 /* The gradient of the row at `*at` of the order, and sets `*at` to the place of the next one. `sum` has room for a
@@ -484,6 +500,11 @@ FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_
                                             float epsilon) {
     for (Size at = 0; at < count;) {
         const int64_t row = rows[order[at]];
+        if (at + AHEAD / 2 < count) {
+            const int64_t next = rows[order[at + AHEAD / 2]];
+            fetch_row(row_of(p, next), width);
+            fetch_row(row_of(m, next), width);
+        }
         const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
         adagrad_step(width, row_of(p, row), g, row_of(m, row), rate, epsilon);
     }
@@ -494,6 +515,12 @@ FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *
                                          const float *scales) {
     for (Size at = 0; at < count;) {
         const int64_t row = rows[order[at]];
+        if (at + AHEAD / 2 < count) {
+            const int64_t next = rows[order[at + AHEAD / 2]];
+            fetch_row(row_of(p, next), width);
+            fetch_row(row_of(m, next), width);
+            fetch_row(row_of(v, next), width);
+        }
         const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
         adam_step(width, row_of(p, row), g, row_of(m, row), row_of(v, row), row_of(p, row), scales);
     }
@@ -638,35 +665,73 @@ static int uniform_rows(Size count, const uint64_t *ids, uint64_t width, uint64_
 #define uniform_rows(count, ids, width, first, key, other_key, low, range, last, out) 0
 #endif
 
-/* A hash table of ids: entry e holds the place of an id in `ids`, -1 if it is free. The search for an id begins at its
-   home and goes on to the next entry. There are 2 to the power of 64 - shift entries. */
+/* A hash table of ids: entry e holds one more than the place of an id in `ids`, 0 if it is free, so that new memory of
+   the system is a table without ids. The search for an id begins at its home and goes on to the next entry. There are 2
+   to the power of 64 - shift entries. */
 
 #define SPREAD 0x9E3779B97F4A7C15u
 
 ALWAYS_INLINE static Size home_of(int64_t id, int shift) { return (Size)(((uint64_t)id * SPREAD) >> shift); }
 
-#ifdef __GNUC__
-#define PREFETCH(address) __builtin_prefetch(address)
-#else
-#define PREFETCH(address) ((void)0)
-#endif
+/* The place of an id, -1 if it has none. */
+ALWAYS_INLINE static int32_t place_of(int64_t id, const int64_t *ids, const int32_t *entries, int shift) {
+    const Size last = ((Size)1 << (64 - shift)) - 1;
+    Size entry = home_of(id, shift);
+    while (entries[entry] && ids[entries[entry] - 1] != id) entry = (entry + 1) & last;
+    return entries[entry] - 1;
+}
 
-#define AHEAD 16  /* ids whose entries are fetched before they are needed */
+/* Fetches what the search for an id that comes soon needs. */
+ALWAYS_INLINE static void fetch_place(Size at, Size count, const int64_t *wanted, const int64_t *ids,
+                                      const int32_t *entries, int shift) {
+    if (at + AHEAD < count) PREFETCH(&entries[home_of(wanted[at + AHEAD], shift)]);
+    if (at + AHEAD / 2 < count) {
+        const int32_t entry = entries[home_of(wanted[at + AHEAD / 2], shift)];
+        if (entry) PREFETCH(&ids[entry - 1]);
+    }
+}
 
 /* out[i] = the place of wanted[i], -1 if it has none */
 static void find_ids(Size count, const int64_t *wanted, const int64_t *ids, const int32_t *entries, int shift,
                      int64_t *out) {
-    const Size last = ((Size)1 << (64 - shift)) - 1;
     for (Size at = 0; at < count; at++) {
-        if (at + AHEAD < count) PREFETCH(&entries[home_of(wanted[at + AHEAD], shift)]);
-        if (at + AHEAD / 2 < count) {
-            const int32_t place = entries[home_of(wanted[at + AHEAD / 2], shift)];
-            if (place >= 0) PREFETCH(&ids[place]);
-        }
-        Size entry = home_of(wanted[at], shift);
-        while (entries[entry] >= 0 && ids[entries[entry]] != wanted[at]) entry = (entry + 1) & last;
-        out[at] = entries[entry];
+        fetch_place(at, count, wanted, ids, entries, shift);
+        out[at] = place_of(wanted[at], ids, entries, shift);
     }
+}
+
+/* As find_ids; also copies the first `width` elements of the rows there, of which there are `held`, to the rows of
+   `out`. Returns how many ids have no place. */
+static Size look_up_rows(Size count, Size width, const int64_t *wanted, const int64_t *ids, const int32_t *entries,
+                         int shift, Table rows, Size held, int64_t *places, float *out) {
+    const Size later = AHEAD / 2; /* rows are copied this many ids after they are found, when they have come */
+    Size missing = 0;
+    for (Size at = 0; at < count + later; at++) {
+        if (at < count) {
+            fetch_place(at, count, wanted, ids, entries, shift);
+            const Size place = place_of(wanted[at], ids, entries, shift);
+            places[at] = place < held ? place : -1;
+            if (places[at] < 0) missing++;
+            else fetch_row(row_of(rows, place), width);
+        }
+        if (at >= later && places[at - later] >= 0)
+            memcpy(out + (at - later) * width, row_of(rows, places[at - later]), width * sizeof *out);
+    }
+    return missing;
+}
+
+/* As find_ids; also sets seen[place], of which there are `held`, to `update`. Returns how many ids have no place. */
+static Size enter_rows(Size count, const int64_t *wanted, const int64_t *ids, const int32_t *entries, int shift,
+                       uint32_t *seen, Size held, uint32_t update, int64_t *places) {
+    Size missing = 0;
+    for (Size at = 0; at < count; at++) {
+        fetch_place(at, count, wanted, ids, entries, shift);
+        const Size place = place_of(wanted[at], ids, entries, shift);
+        places[at] = place < held ? place : -1;
+        if (places[at] < 0) missing++;
+        else seen[place] = update;
+    }
+    return missing;
 }
 
 /* Enters the ids at the places `start` to `stop`, which have no entries yet. There are free ones. */
@@ -675,7 +740,7 @@ static void enter_ids(Size start, Size stop, const int64_t *ids, int32_t *entrie
     for (Size place = start; place < stop; place++) {
         if (place + AHEAD < stop) PREFETCH(&entries[home_of(ids[place + AHEAD], shift)]);
         Size entry = home_of(ids[place], shift);
-        while (entries[entry] >= 0) entry = (entry + 1) & last;
-        entries[entry] = (int32_t)place;
+        while (entries[entry]) entry = (entry + 1) & last;
+        entries[entry] = (int32_t)(place + 1);
     }
 }

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.runtime.values import Array
 
 _loops: Any = None
@@ -274,14 +276,28 @@ def masked(x: Array, mask: Array, divisor: float, out: Array) -> bool:
 
 
 def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:
-    """Sets `out` to the place of each wanted id in `ids`, -1 if it has none, by a hash table of places (int32)."""
+    """Sets `out` to the place of each wanted id in `ids`, -1 if it has none, by a hash table (int32) whose entries are
+    0, or one more than a place.
+    """
     return COMPILED and _loops.find_ids(wanted, ids, entries, out)
 
 
-def enter_ids(ids: Array, entries: Array, start: int, stop: int) -> bool:
-    """Enters the ids at the places `start` to `stop`, which it does not have yet, into a hash table of places
-    (int32).
+def look_up_rows(wanted: Array, ids: Array, entries: Array, places: Array, rows: Array, out: Array) -> int:
+    """Sets `places` as `find_ids` does, and each row of `out` [n, width] whose id has a place to the first `width`
+    elements of that row. Returns how many ids have no place, or -1 if numpy must do the work.
     """
+    return _loops.look_up_rows(wanted, ids, entries, places, rows, out) if COMPILED else -1
+
+
+def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: Array, update: int) -> int:
+    """Sets `places` as `find_ids` does, and `seen` (uint32) to `update` at each place. Returns how many ids have no
+    place, or -1 if numpy must do the work.
+    """
+    return _loops.enter_rows(wanted, ids, entries, places, seen, update) if COMPILED else -1
+
+
+def enter_ids(ids: Array, entries: Array, start: int, stop: int) -> bool:
+    """Enters the ids at the places `start` to `stop`, which it does not have yet, into a hash table (int32)."""
     return COMPILED and _loops.enter_ids(ids, entries, start, stop)
 
 
@@ -293,3 +309,23 @@ def group_ids(ids: Array, ends: Array, distinct: Array, back: Array) -> int:
     `distinct`. Returns the number of different ids, or 0 if numpy must do the work.
     """
     return _loops.group_ids(ids, ends, distinct, back) if COMPILED else 0
+
+
+def pack_messages(messages: list[Any], machines: dict[str, int], kinds: dict[str, int], start: int, rows: type) -> Any:
+    """The body of a frame with messages, which begins at the offset `start` of the frame; None if Python must make it.
+
+    `machines` and `kinds` number the machines and the kinds of messages; `rows` is the class of rows of tables.
+    """
+    return _loops.pack_messages(messages, machines, kinds, start, np.ndarray, rows) if COMPILED else None
+
+
+def unpack_messages(
+    data: memoryview, start: int, machines: list[str], kinds: tuple[str, ...], most: int, made: tuple[Any, ...]
+) -> Any:
+    """The messages of a frame, whose body begins at the offset `start`; None if Python must read it, because it is not
+    well-formed or has values that are seldom sent.
+
+    `made` has what values are made of: the class of arrays, the element types by their numbers, the class of rows of
+    tables, and that of messages. At most `most` messages are read.
+    """
+    return _loops.unpack_messages(data, start, machines, kinds, most, made) if COMPILED else None

@@ -9,7 +9,8 @@
     table.end_update()
 
 The numbers of all rows are in one array, in which a row's parameters and states lie side by side. In addition, a row
-costs 20 to 27 bytes, for its id, its place and the update that last changed it. Lookups change nothing, so training
+costs 20 to 27 bytes, for its id, its place and the update that last changed it, and up to 36 while the hash table of
+ids grows. Lookups change nothing, so training
 does not depend on who looks rows up, or how often. Only one thread may change a table at a time.
 
 The array may be in a file, of which the system keeps the used pages, of many rows each, in memory. To keep rows in use
@@ -27,7 +28,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
@@ -70,17 +71,34 @@ def lie_within(ids: Array, width: int, start: int, rows: int) -> Array:
 _FILLED = 0.6
 """The largest share of the hash table that is in use. Beyond it, the hash table is doubled."""
 
+_NEARLY_FILLED = 0.58
+"""The share from which on the next hash table is prepared."""
+
+_PREPARED = 1 << 20
+"""Entries of the next hash table that are prepared at once; smaller hash tables are not prepared for."""
+
 _LEAST = 1 << 10
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
+_MOST_ROOM = 1 << 23
+"""The most bytes of room for further items: it is set to zeros at once, which takes time."""
+
+
+def _homes(ids: Array, entries: Array) -> Array:
+    """The entry of a hash table at which the search for each id begins."""
+    return ((ids.view(np.uint64) * _SPREAD) >> np.uint64(64 - len(entries).bit_length() + 1)).astype(np.int64)
+
+
 def ensure_capacity(array: Array, length: int) -> Array:
-    """The array with room for at least `length` items. If it must grow, it grows by a 32nd more than needed.
+    """The array with room for at least `length` items. If it must grow, it grows by a 32nd more than needed, or less
+    where that would be more than `_MOST_ROOM` bytes.
 
     It is resized in place, which moves no numbers of large arrays on most systems. No other object may refer to it.
     """
     if length > len(array):
-        array.resize((max(length + length // 32, 64), *array.shape[1:]), refcheck=False)
+        room = min(length // 32, _MOST_ROOM // max(array[:1].nbytes, 1) if len(array) else length)
+        array.resize((max(length + room, 64), *array.shape[1:]), refcheck=False)
     return array
 
 
@@ -107,16 +125,29 @@ def distinct_of_each(ids: Array, bounds: Sequence[int]) -> tuple[Array, Array, l
     return np.concatenate([ids[:0], *(different for different, _ in parts)]), back, ends
 
 
+_MOVED_AT_ONCE = 1 << 16
+"""The most ids that move from a hash table to the one of twice its size when ids are added, besides twice as many as
+those.
+"""
+
+
 class IdIndex:
     """Distinct ids in order of arrival. The place of an id is the number of ids that arrived before it.
 
     `ids[:count]` are the ids by place, int64. In addition, each entry of the hash table takes 4 bytes; at most 60 in
-    100 entries are in use.
+    100 entries are in use. An entry is 0, or one more than the place of an id. A hash table that must grow stays in use
+    until its ids have moved to the new one, some at a time, so that no addition takes long.
     """
 
     def __init__(self) -> None:
         self.ids = np.empty(0, np.int64)
         self.count = 0
+        self._former: Array | None = None
+        """The hash table before the last growth, with the ids at the places below `_end`."""
+        self._next: Array | None = None
+        """The hash table that will follow, whose entries before `_ready` are in memory."""
+        self._moved = self._end = self._ready = 0
+        """The place up to which ids have moved from it, and the place up to which they must."""
         self._begin(_LEAST)
 
     def __len__(self) -> int:
@@ -130,33 +161,45 @@ class IdIndex:
     @property
     def nbytes(self) -> int:
         """The bytes of memory in use."""
-        return int(self.ids.nbytes + self._places.nbytes)
+        more = 0 if self._former is None else self._former.nbytes
+        if self._next is not None:
+            more += self._ready * self._next.itemsize
+        return int(self.ids.nbytes + self._entries.nbytes + more)
+
+    @property
+    def whole(self) -> Array | None:
+        """The hash table; None while ids move to a larger one."""
+        return self._entries if self._former is None else None
 
     def _begin(self, size: int) -> None:
-        self._places = np.full(size, -1, np.int32)
-        self._shift = np.uint64(64 - size.bit_length() + 1)
-
-    def _homes(self, ids: Array) -> Array:
-        """The entry of the hash table at which the search for each id begins."""
-        return ((ids.view(np.uint64) * _SPREAD) >> self._shift).astype(np.int64)
+        self._entries = np.zeros(size, np.int32)  # memory that the system gives when it is used
 
     def find(self, ids: Array) -> Array:
         """The place of each id, int64 [n]; -1 for an id that is not in the index. `ids` is int64 [n]."""
         ids = np.ascontiguousarray(ids, np.int64)
+        found = self._find(ids, self._entries)
+        if self._former is not None:
+            left = (found < 0).nonzero()[0]
+            found[left] = self._find(ids[left], self._former)
+        return found
+
+    def _find(self, ids: Array, entries: Array) -> Array:
+        """The places of ids in one hash table."""
         found = np.empty(ids.shape, np.int64)
-        if loops.find_ids(ids, self.ids, self._places, found):
+        if loops.find_ids(ids, self.ids, entries, found):
             return found
-        at = self._homes(ids)
-        places = self._places.take(at).astype(np.int64)
+        at = _homes(ids, entries)
+        places = entries.take(at).astype(np.int64)
+        places -= 1
         if not self.count:
             return places
         # An entry without a place ends the search; an entry with another id does not.
         wrong = (places >= 0).nonzero()[0]
         wrong = wrong[self.ids.take(places[wrong]) != ids[wrong]]
-        last = len(self._places) - 1
+        last = len(entries) - 1
         while len(wrong):
             at[wrong] = (at[wrong] + 1) & last
-            places[wrong] = self._places.take(at[wrong])
+            places[wrong] = entries.take(at[wrong]) - 1
             wrong = wrong[places[wrong] >= 0]
             wrong = wrong[self.ids.take(places[wrong]) != ids[wrong]]
         return places
@@ -167,10 +210,38 @@ class IdIndex:
         self.ids = ensure_capacity(self.ids, total)
         self.ids[count:total] = new
         self.count = total
-        if total > _FILLED * len(self._places):
-            self.rebuild()
-        else:
-            self._enter(count, total)
+        if total > _FILLED * len(self._entries):
+            self._move(self._end)
+            size = 2 * len(self._entries)
+            while total > _FILLED * size:
+                size *= 2
+            self._former, self._moved, self._end = self._entries, 0, count
+            ready, self._next = self._next, None
+            if ready is None or len(ready) != size:
+                self._begin(size)
+            else:
+                self._entries = ready
+        elif total > _NEARLY_FILLED * len(self._entries) and len(self._entries) >= _PREPARED:
+            self._prepare()
+        self._enter(count, total)
+        self._move(self._moved + _MOVED_AT_ONCE + 2 * len(new))
+
+    def _prepare(self) -> None:
+        """Has some more of the next hash table in memory: all at once would take long."""
+        ready = self._next
+        if ready is None:
+            ready = self._next = np.zeros(2 * len(self._entries), np.int32)
+            self._ready = 0
+        start, self._ready = self._ready, min(self._ready + _PREPARED, len(ready))
+        ready[start : self._ready] = 0
+
+    def _move(self, stop: int) -> None:
+        """Moves ids at places up to `stop` from the former hash table."""
+        if self._former is not None:
+            start, self._moved = self._moved, min(stop, self._end)
+            self._enter(start, self._moved)
+            if self._moved == self._end:
+                self._former = None
 
     def keep(self, places: Array) -> None:
         """Keeps the ids at these ascending places, and removes all others."""
@@ -183,17 +254,19 @@ class IdIndex:
 
     def exchange(self, ones: Array, others: Array) -> None:
         """Exchanges the places of ids: the id at `ones[i]` with the id at `others[i]`. No place may occur twice."""
-        at, other_at = self._entries(ones), self._entries(others)
-        self._places[at], self._places[other_at] = others, ones
+        self._move(self._end)
+        at, other_at = self._held_at(ones), self._held_at(others)
+        self._entries[at], self._entries[other_at] = others + 1, ones + 1
         self.ids[ones], self.ids[others] = self.ids[others], self.ids[ones]
 
-    def _entries(self, places: Array) -> Array:
+    def _held_at(self, places: Array) -> Array:
         """The indices of the hash table's entries that hold these places."""
-        at, last = self._homes(self.ids[places]), len(self._places) - 1
-        wrong = (self._places.take(at) != places).nonzero()[0]
+        ids_by_place, last = places + 1, len(self._entries) - 1
+        at = _homes(self.ids[places], self._entries)
+        wrong = (self._entries.take(at) != ids_by_place).nonzero()[0]
         while len(wrong):
             at[wrong] = (at[wrong] + 1) & last
-            wrong = wrong[self._places.take(at[wrong]) != places[wrong]]
+            wrong = wrong[self._entries.take(at[wrong]) != ids_by_place[wrong]]
         return at
 
     def rebuild(self) -> None:
@@ -201,7 +274,8 @@ class IdIndex:
         size = _LEAST
         while self.count > _FILLED * size:
             size *= 2
-        self._places = np.empty(0, np.int32)
+        self._former = self._next = None
+        self._entries = np.empty(0, np.int32)
         self._begin(size)
         step = 1 << 16
         for start in range(0, self.count, step):
@@ -209,28 +283,49 @@ class IdIndex:
 
     def _enter(self, start: int, stop: int) -> None:
         """Enters the ids at the places `start` to `stop` into the hash table."""
-        if loops.enter_ids(self.ids, self._places, start, stop):
+        entries = self._entries
+        if loops.enter_ids(self.ids, entries, start, stop):
             return
-        places = np.arange(start, stop, dtype=np.int32)
-        at = self._homes(self.ids[start:stop])
-        last = len(self._places) - 1
-        while len(places):
-            free = self._places.take(at) < 0
-            self._places[at[free]] = places[free]
-            left = self._places.take(at) != places  # not free, or just filled by another place
-            places, at = places[left], (at[left] + 1) & last
+        ids_by_place = np.arange(start + 1, stop + 1, dtype=np.int32)
+        at = _homes(self.ids[start:stop], entries)
+        last = len(entries) - 1
+        while len(ids_by_place):
+            free = entries.take(at) == 0
+            entries[at[free]] = ids_by_place[free]
+            left = entries.take(at) != ids_by_place  # not free, or just filled by another place
+            ids_by_place, at = ids_by_place[left], (at[left] + 1) & last
+
+
+_LARGE_PAGE = 2 << 20
+"""The bytes of a large page of memory."""
+
+_LARGE = 2 * _LARGE_PAGE
+"""From this many bytes on, rows have memory of their own from the system, in large pages."""
+
+_HAS_LARGE_PAGES = hasattr(mmap, "MADV_HUGEPAGE") and hasattr(mmap, "MAP_PRIVATE")
 
 
 class MemoryRows:
-    """Rows of numbers in an array that is resized in place; `dims` are the dims of a row."""
+    """Rows of numbers in an array that is resized in place; `dims` are the dims of a row.
+
+    Many rows are in large pages: rows at random places need the addresses of fewer pages, and more room moves no
+    numbers.
+    """
 
     def __init__(self, dims: tuple[int, ...], dtype: Any):
         self.array: Array = np.empty((0, *dims), dtype)
         """The rows, [n, *dims]. The array must not be stored elsewhere, since its memory moves."""
+        self._row = max(int(np.prod(dims)) * self.array.itemsize, 1)
+        self._map: mmap.mmap | None = None
 
     def require(self, length: int) -> None:
         """Makes room for at least `length` rows."""
-        self.array = ensure_capacity(self.array, length)
+        if length > len(self.array):
+            room = length + min(length // 32, _MOST_ROOM // self._row)
+            if _HAS_LARGE_PAGES and room * self._row >= _LARGE:
+                self._show(room)
+            else:
+                self.array = ensure_capacity(self.array, length)
 
     def take(self, places: Array) -> Array:
         """Rows by place, in new memory."""
@@ -242,7 +337,33 @@ class MemoryRows:
 
     def truncate(self, length: int) -> None:
         """Releases the room beyond `length` rows."""
-        self.array.resize((length, *self.array.shape[1:]), refcheck=False)
+        if length * self._row >= _LARGE and self._map is not None:
+            self._show(length)
+        elif self._map is not None:
+            self.array, self._map = self.array[:length].copy(), None
+        else:
+            self.array.resize((length, *self.array.shape[1:]), refcheck=False)
+
+    def _show(self, length: int) -> None:
+        """Has memory for at least `length` rows, in whole large pages."""
+        size = -(-length * self._row // _LARGE_PAGE) * _LARGE_PAGE
+        dims, dtype, ids_by_place, memory = self.array.shape[1:], self.array.dtype, self.array, self._map
+        self.array, self._map = np.empty((0, *dims), dtype), None
+        if memory is not None:
+            had = len(memory)
+            del ids_by_place
+            with suppress(BufferError):  # rows are in use elsewhere, as in the traceback of an error: they are copied
+                memory.resize(size)
+            ids_by_place = self._rows_in(memory, min(had, len(memory)), dims, dtype)
+        if memory is None or len(memory) != size:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            self._rows_in(memory, size, dims, dtype)[: len(ids_by_place)] = ids_by_place[: size // self._row]
+        self.array, self._map = self._rows_in(memory, size, dims, dtype), memory
+
+    def _rows_in(self, memory: mmap.mmap, size: int, dims: tuple[int, ...], dtype: Any) -> Array:
+        rows = size // self._row
+        return np.frombuffer(memory, dtype, rows * (self._row // dtype.itemsize)).reshape(rows, *dims)
 
 
 _MMAP_THRESHOLD, _LARGEST_KEPT = -3, 4 << 20
@@ -510,7 +631,7 @@ class Waiting:
 
     def rows(self) -> tuple[Array, Array]:
         """(the ids in ascending order, the count and the last update of each [n, 2])."""
-        order = self.index.ids_by_place.argsort(kind="stable")
+        order = self.index.ids_by_place.argsort()
         return self.index.ids[order], self._counts[order]
 
 
@@ -666,32 +787,49 @@ class LargeTable:
         """The place of each row, int64 [n]; -1 if the row does not exist. Raises ValueError for an id outside of the
         table.
         """
+        self._require_ids(ids)
+        return self.index.find(ids)
+
+    def _require_ids(self, ids: Array) -> None:
+        """Raises ValueError for an id outside of the table."""
         if not self.any_id and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
             wrong = ids[(ids < 0) | (ids >= self.height)][0]
             raise ValueError(f"Ids holds {int(wrong)}, but the table has ids from 0 to {self.height - 1}")
-        return self.index.find(ids)
 
     def look_up(self, ids: Array) -> Array:
         """The values of rows, [n, width], for `ids` int64 [n] that may repeat.
 
         Rows that do not exist have their initial values, or 0 if rows do not enter with their first gradient.
         """
+        entries, out = self.index.whole, np.empty((len(ids), self.width), self.dtype)
+        if entries is not None and self.folder is None:
+            ids = np.ascontiguousarray(ids, np.int64)
+            places = np.empty(ids.shape, np.int64)
+            left = loops.look_up_rows(ids, self.index.ids, entries, places, self._numbers, out)
+            if not left:
+                return out
+            if left > 0:
+                missing = (places < 0).nonzero()[0]
+                self._require_ids(ids[missing])
+                out[missing] = self._unseen(ids[missing])
+                return out
         places = self.find(ids)
         known = places >= 0
         if known.all():
             return self._rows.values(places)
         there, missing = known.nonzero()[0], (~known).nonzero()[0]
-        if not self.rules.at_once:
-            out = np.zeros((len(ids), self.width), self.dtype)
-        else:
-            new, back = distinct(ids[missing])
-            drawn = self._drawn.look_up(new).take(back, axis=0)
-            if not len(there):
-                return drawn
-            out = np.empty((len(ids), self.width), self.dtype)
-            out[missing] = drawn
+        out[missing] = self._unseen(ids[missing])
         out[there] = self._rows.values(places[there])
         return out
+
+    def _unseen(self, ids: Array) -> Any:
+        """What a lookup gives for rows that do not exist."""
+        if not self.rules.at_once:
+            return 0
+        if (ids[1:] > ids[:-1]).all():
+            return self._drawn.look_up(ids)
+        new, back = distinct(ids)
+        return self._drawn.look_up(new).take(back, axis=0)
 
     def take(self, places: Array) -> Array:
         """The numbers of rows by place, [n, 1 + states, width], in new memory."""
@@ -705,7 +843,17 @@ class LargeTable:
         Returns the places of the rows that exist, and a mask of the ids that have a row (bool [n]).
         """
         self.updates += 1
-        places = self.find(ids)
+        entries, places, left = self.index.whole, np.empty(len(ids), np.int64), -1
+        if entries is not None:
+            ids = np.ascontiguousarray(ids, np.int64)
+            left = loops.enter_rows(ids, self.index.ids, entries, places, self._seen, self.updates)
+        if left < 0:
+            places = self.find(ids)
+        elif left:
+            self._require_ids(ids[places < 0])
+        elif not self.keeps_scores:
+            self._touched += len(places)
+            return places, np.ones(len(ids), bool)
         new = (places < 0).nonzero()[0]
         if len(new):
             chosen = new[self._may_enter(ids[new])]
@@ -836,7 +984,7 @@ class LargeTable:
 
     def order(self) -> Array:
         """The places of all rows in ascending order of their ids."""
-        return self.index.ids_by_place.argsort(kind="stable")
+        return self.index.ids_by_place.argsort()
 
     @property
     def keeps_scores(self) -> bool:

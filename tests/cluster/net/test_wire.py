@@ -26,6 +26,7 @@ from pstranspile.cluster.net.wire import (
     read_header,
     read_messages,
 )
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 MACHINES = ["pserver_0", "trainer_0", "trainer_1"]
@@ -112,6 +113,38 @@ def test_messages_come_as_they_were_sent(messages: list[Message]) -> None:
     found = read_messages(data, MACHINES)
     assert len(found) == len(messages)
     assert all(same(tuple(a), tuple(b)) for a, b in zip(messages, found, strict=True))
+
+
+@given(SENT)
+def test_compiled_loops_and_python_make_the_same_bytes_and_read_the_same(messages: list[Message]) -> None:
+    body = messages_body(messages, NUMBERS)
+    data = whole(Header(MESSAGES, 7, 5, 3), body)
+    found = read_messages(data, MACHINES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert messages_body(messages, NUMBERS) == body
+        alone = read_messages(data, MACHINES)
+    assert same(tuple(map(tuple, found)), tuple(map(tuple, alone)))
+
+
+def test_frames_with_a_changed_or_cut_body_are_read_alike_by_compiled_loops_and_python() -> None:
+    data, draw = example(), random.Random(3)
+
+    def read(changed: bytes) -> object:
+        try:
+            return tuple(map(tuple, read_messages(changed, MACHINES)))
+        except WireError as problem:
+            return str(problem)
+
+    changed: list[bytes] = []
+    for _ in range(3000):
+        at, other = draw.randrange(HEADER_SIZE, HEADER_SIZE + 400), bytearray(data)
+        other[draw.choice([at, -1 - at, HEADER_SIZE + 4 + at % 110])] = draw.randrange(256)
+        changed.append(bytes(other[: draw.choice([len(data), len(data), at])]))
+    found = [read(each) for each in changed]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert all(same(one, read(each)) for one, each in zip(found, changed, strict=True))
 
 
 def whole(header: Header, body: bytes) -> bytes:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.random import block_words
+from pstranspile.runtime.large import table as tables
 from pstranspile.runtime.large.table import IdIndex, distinct, distinct_of_each
 
 IDS = st.lists(st.integers(0, 1 << 62) | st.integers(0, 50), unique=True, max_size=80)
@@ -86,3 +87,47 @@ def test_words_of_blocks_are_those_of_the_generator(drawn: list[tuple[int, int]]
     for row, block, above in zip(made, blocks.tolist(), third.tolist(), strict=True):
         generator = np.random.Philox(counter=block + (second << 64) + ((above if far else 0) << 128), key=key)
         assert row.tolist() == generator.random_raw(4).tolist()
+
+
+def test_ids_are_found_while_they_move_to_a_larger_hash_table(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "_MOVED_AT_ONCE", 0)
+    monkeypatch.setattr(tables, "_PREPARED", 4096)
+    ids = np.random.default_rng(1).permutation(40_000) * 977 - 5_000_000
+    index, moving = IdIndex(), 0
+    for start in range(0, len(ids), 100):
+        index.add(ids[start : start + 100])
+        moving += index.whole is None
+        asked = np.concatenate([ids[: start + 100 : 7], [3, 4]])
+        assert index.find(asked).tolist() == [*range(0, start + 100, 7), -1, -1]
+        if start == 12_300:
+            assert index.whole is None
+            index.exchange(np.array([0, 5]), np.array([9000, 4]))
+            index.exchange(np.array([0, 5]), np.array([9000, 4]))
+    assert moving > 50
+
+
+def test_a_larger_hash_table_takes_all_ids_at_once_where_many_come(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "_MOVED_AT_ONCE", 0)
+    index, ids = IdIndex(), np.arange(100_000) * 7
+    for start, stop in pairwise([0, 600, 700, 5000, 100_000]):
+        index.add(ids[start:stop])
+    assert (index.find(ids) == np.arange(len(ids))).all()
+    index.keep(np.arange(0, len(ids), 2))
+    assert (index.find(ids[::2]) == np.arange(len(ids) // 2)).all()
+
+
+def test_rows_that_are_seen_elsewhere_stay_where_more_room_is_made(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "_LARGE", 1)
+    rows = tables.MemoryRows((2, 3), np.dtype("float32"))
+    rows.require(10)
+    rows.array[:10] = np.arange(60).reshape(10, 2, 3)
+    seen = rows.array[:10]
+    rows.require(200_000)
+    assert (rows.array[:10] == seen).all()
+    del seen
+    rows.require(400_000)
+    rows.cut(9)
+    assert (rows.array[:9].reshape(-1) == np.arange(54)).all()
+    rows.require(11)
+    rows.cut(0)
+    assert not len(rows.array[:0])

@@ -23,6 +23,7 @@ from pstranspile.runtime.kernels.random import (
     truncated_normal,
     uniform,
 )
+from pstranspile.runtime.large import table as tables
 from pstranspile.runtime.large.forms import (
     TablePart,
     arrays_of,
@@ -30,12 +31,10 @@ from pstranspile.runtime.large.forms import (
     part_of_rows,
     rows_from,
     streams_of,
-    table_from_parts,
     table_with,
     written,
 )
 from pstranspile.runtime.large.table import Drawn, LargeTable, TableState
-from pstranspile.runtime.values import SelectedRows
 from pstranspile.runtime.values.encoding import encode
 
 KEY = stream_key(7, "table")
@@ -305,18 +304,6 @@ def test_all_rows_can_be_given():
         held.fill(given[1:])
 
 
-def test_a_part_of_a_table_is_made_of_the_values_of_its_rows():
-    held = table(height=10)
-    ids = np.array([3, 12, 17], np.int64)
-    values = [np.full((3, 3), number, np.float32) + ids[:, None] for number in (0, 1)]
-    parts = [SelectedRows(ids, value, 20) for value in values]
-    rows = table_from_parts(held, parts, 10).rows()
-    assert rows.ids.tolist() == [2, 7]
-    assert rows.numbers[:, :, 0].tolist() == [[12.0, 13.0], [17.0, 18.0]]
-    with pytest.raises(ValueError, match="hold other rows"):
-        table_from_parts(held, [parts[0], SelectedRows(ids + 1, values[1], 20)], 10)
-
-
 def test_rules_have_defaults_that_change_nothing():
     assert Rules().at_once
     assert parse_table("words") == ("words", Rules())
@@ -335,3 +322,18 @@ def test_a_state_is_kept_and_read_without_the_tables_numbers_in_memory(tmp_path:
         tracemalloc.stop()
     assert most < 5e6
     require_same(table_with(kept, held), held)
+
+
+def test_rows_are_the_same_while_ids_move_to_a_larger_hash_table(monkeypatch: pytest.MonkeyPatch):
+    random = np.random.default_rng(2)
+    sets = [random.integers(0, 3000, 200) for _ in range(60)]
+
+    def trained(moved: int) -> list[Any]:
+        monkeypatch.setattr(tables, "_MOVED_AT_ONCE", moved)
+        held, found = table(height=3000), list[Any]()
+        for ids in sets:
+            found.append(held.look_up(ids))
+            update(held, *{*ids.tolist()})
+        return [*found, held.look_up(np.arange(3000))]
+
+    assert all((one == other).all() for one, other in zip(trained(0), trained(1 << 17), strict=True))
