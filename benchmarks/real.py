@@ -8,8 +8,9 @@ may hold `init.npz` (every persistable variable after start-up) and `feeds_steps
 names a Python that has Fluid 1.8, which runs the same steps from the same start. Steps written by hand are in
 `by_hand.py` and `by_hand_recurrent.py`, by the name of the folder.
 
-The table gives milliseconds of CPU time (medians over the steps, so that other work on the machine counts little), and
-how many steps are made here while Fluid, or the step by hand, makes one.
+The table gives milliseconds of CPU time, and how many steps are made here while Fluid, or the step by hand, makes one.
+The sides take turns; of each the least counts of the rounds' medians over the steps, so that other work on the machine
+counts little.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import argparse
 import fnmatch
 import json
+import math
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
@@ -49,19 +52,19 @@ IN_FLUID = r"""
 import json, sys, time
 import numpy as np
 import paddle.fluid as fluid
-folder, data, loss, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+folder, data, loss = sys.argv[1:]
 with open(folder + "/main.pb", "rb") as file:
     program = fluid.Program.parse_from_string(file.read())
 block = program.global_block()
 for number in reversed(range(len(block.ops))):
     if block.ops[number].type in ("read", "create_double_buffer_reader", "create_py_reader"):
         block._remove_op(number)
-scope, steps = fluid.Scope(), {}
+init, steps = {}, {}
 stored = np.load(data)
 for key in stored.files:
     kind, name = key.split("|", 1)
     if kind == "init":
-        scope.var(name).get_tensor().set(stored[key], fluid.CPUPlace())
+        init[name] = stored[key]
     elif name.count("|") == 0:
         tensor, lod = fluid.LoDTensor(), []
         tensor.set(stored[key], fluid.CPUPlace())
@@ -71,15 +74,28 @@ for key in stored.files:
             tensor.set_lod(lod)
         steps.setdefault(int(kind), {})[name] = tensor
 feeds = [steps[number] for number in sorted(steps)]
-executor, times, losses = fluid.Executor(fluid.CPUPlace()), [], []
-with fluid.scope_guard(scope):
-    began = time.time()
-    while time.time() - began < seconds or len(times) < 2 * len(feeds):
+
+def start(cached):
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    for name, value in init.items():
+        scope.var(name).get_tensor().set(value, fluid.CPUPlace())
+    def run(feed):
+        found = executor.run(program, feed=feed, fetch_list=[loss], scope=scope, use_program_cache=cached)
+        return float(np.ravel(found[0])[0])
+    return run, [run(feed) for feed in feeds]
+
+try:
+    run, losses = start(True)
+except fluid.core_avx.EnforceNotMet:  # a cached program keeps arrays of tensors from one step to the next
+    run, losses = start(False)
+print(json.dumps(losses), flush=True)
+for line in sys.stdin:
+    times, began = [], time.time()
+    while time.time() - began < float(line) or len(times) < len(feeds):
         start = time.process_time()
-        found = executor.run(program, feed=feeds[len(times) % len(feeds)], fetch_list=[loss], use_program_cache=True)
+        run(feeds[len(times) % len(feeds)])
         times.append(time.process_time() - start)
-        losses.append(float(np.ravel(found[0])[0]))
-print(json.dumps([float(np.median(times[len(feeds):])), losses[:len(feeds)]]))
+    print(float(np.median(times)), flush=True)
 """
 
 
@@ -129,9 +145,7 @@ def recorded(file: Path, main: Any) -> list[dict[str, Any]]:
 
 
 def measured(step: Callable[[dict[str, Any]], float], feeds: list[dict[str, Any]], seconds: float) -> float:
-    """Seconds of CPU time of a step, the median after a first round over the feeds."""
-    for feed in feeds * 2:
-        step(feed)
+    """Seconds of CPU time of a step, the median over the steps of a round."""
     times: list[float] = []
     began = perf_counter()
     while perf_counter() - began < seconds or len(times) < len(feeds):
@@ -153,50 +167,84 @@ def here(case: Case) -> Callable[[dict[str, Any]], float]:
     return step
 
 
-def in_fluid(case: Case, python: str, seconds: float) -> tuple[float, list[float]]:
-    """Seconds of a step in Fluid, and the losses of the first ones. Raises RuntimeError if Fluid fails."""
-    arrays = {f"init|{name}": value for name, value in case.init.items()}
-    for number, feed in enumerate(case.feeds):
-        for name, value in feed.items():
-            arrays[f"{number}|{name}"] = value.data if isinstance(value, LoDTensor) else value
-            for level, offsets in enumerate(value.lod if isinstance(value, LoDTensor) else []):
-                arrays[f"{number}|{name}|{level}"] = np.array(offsets)
-    with tempfile.TemporaryDirectory() as folder:
-        np.savez(f"{folder}/data.npz", **arrays)
-        command = [python, "-c", IN_FLUID, str(case.folder), f"{folder}/data.npz", case.loss, str(seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CPU_NUM": "1"}, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip() or "no message").splitlines()[-1][:100])
-    time, losses = json.loads(done.stdout.splitlines()[-1])
-    return time, losses
+class InFluid:
+    """A process of Fluid with the program, which runs rounds of steps. Raises RuntimeError if Fluid fails."""
+
+    def __init__(self, case: Case, python: str):
+        arrays = {f"init|{name}": value for name, value in case.init.items()}
+        for number, feed in enumerate(case.feeds):
+            for name, value in feed.items():
+                arrays[f"{number}|{name}"] = value.data if isinstance(value, LoDTensor) else value
+                for level, offsets in enumerate(value.lod if isinstance(value, LoDTensor) else []):
+                    arrays[f"{number}|{name}|{level}"] = np.array(offsets)
+        self._folder = tempfile.TemporaryDirectory()
+        np.savez(f"{self._folder.name}/data.npz", **arrays)
+        command = [python, "-c", IN_FLUID, str(case.folder), f"{self._folder.name}/data.npz", case.loss]
+        pipe, environment = subprocess.PIPE, {**os.environ, "CPU_NUM": "1"}
+        self._process = subprocess.Popen(command, text=True, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+        self.losses: list[float] = json.loads(self._line())
+        """Those of the first steps, one for each feed."""
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError((self._process.stderr.read().strip() or "no message").splitlines()[-1][:100])
+        return line
+
+    def measured(self, seconds: float) -> float:
+        """Seconds of CPU time of a step, the median over the steps of a round."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()
+        self._folder.cleanup()
 
 
 def row(case: Case, python: str, seconds: float) -> float | None:
     """Prints one line of the table, and gives how many steps are made here while Fluid makes one."""
-    ours = measured(here(case), case.feeds, seconds)
-    text = f"{case.name:<36} {sum(len(block.ops) for block in case.module.main.blocks):>5} {1e3 * ours:>9.3f}"
-    ratio = None
+    text, name = f"{case.name:<36} {sum(len(block.ops) for block in case.module.main.blocks):>5}", case.name
+    step, problem, fluid = here(case), "", None
+    losses = [step(feed) for feed in case.feeds]
+    rounds: dict[str, Callable[[float], float]] = {"here": partial(measured, step, case.feeds)}
     if python:
         try:
-            theirs, losses = in_fluid(case, python, seconds)
-            ours = min(ours, measured(here(case), case.feeds, seconds))  # right after it as well
-            ratio = theirs / ours
-            again = here(case)
-            alike = np.allclose([again(feed) for feed in case.feeds], losses, rtol=1e-3)
-            text += f" {1e3 * theirs:>9.3f} {ratio:>6.2f}x{'' if alike else '  other losses'}"
-        except RuntimeError as problem:
-            text += f"  Fluid: {problem}"
-    if case.name in STEPS:
-        by_hand = STEPS[case.name]({name: value.copy() for name, value in case.init.items()})
-        there = here(case)
-        for feed in case.feeds:
-            want, got = there(feed), by_hand(feed)
-            if not np.isclose(got, want, rtol=1e-3):
-                raise SystemExit(f"{case.name}: by hand the loss is {got}, here it is {want}")
-        hand = measured(by_hand, case.feeds, seconds)
-        text += f"  by hand {1e3 * hand:>9.3f} {hand / ours:>6.2f}x"
+            fluid = InFluid(case, python)
+        except RuntimeError as failed:
+            problem = f"  Fluid: {failed}"
+        else:
+            problem = "" if np.allclose(losses, fluid.losses, rtol=1e-3) else "  other losses"
+            rounds["Fluid"] = fluid.measured
+    if name in STEPS:
+        by_hand = STEPS[name]({key: value.copy() for key, value in case.init.items()})
+        for feed, want in zip(case.feeds, losses, strict=True):
+            if not np.isclose(got := by_hand(feed), want, rtol=1e-3):
+                raise SystemExit(f"{name}: by hand the loss is {got}, here it is {want}")
+        rounds["by hand"] = partial(measured, by_hand, case.feeds)
+    times = dict.fromkeys(rounds, math.inf)
+    for _ in range(ROUNDS):
+        for side, measure in rounds.items():
+            times[side] = min(times[side], measure(seconds / ROUNDS))
+    if fluid is not None:
+        fluid.close()
+    ratios = {side: time / times["here"] for side, time in times.items()}
+    text += f" {1e3 * times['here']:>9.3f}"
+    if "Fluid" in times:
+        text += f" {1e3 * times['Fluid']:>9.3f} {ratios['Fluid']:>6.2f}x"
+    text += problem
+    if "by hand" in times:
+        text += f"  by hand {1e3 * times['by hand']:>9.3f} {ratios['by hand']:>6.2f}x"
     print(text, flush=True)
-    return ratio
+    return ratios.get("Fluid")
+
+
+ROUNDS = 3
+"""The number of turns of each side."""
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """Checks of arguments of public functions: a TypeError says what to pass instead.
 
-`check_arguments` holds every argument of a function to the type that it declares. What types don't say, such as
-limits of numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module
-has the required programs.
+`checked` holds every argument of a function to the type that it declares. What types don't say, such as limits of
+numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module has the
+required programs.
 """
 
 from __future__ import annotations
@@ -122,6 +122,10 @@ def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
     """A list of variable names as a tuple. Raises TypeError for other values, in particular for a single name without a
     list.
     """
+    if value.__class__ is tuple or value.__class__ is list:
+        names = tuple(value)
+        if all(name.__class__ is str for name in names):
+            return names
     wanted = "a list of names of variables"
     if isinstance(value, str):
         raise TypeError(f"{caller} takes {wanted}, not one name; write [{value!r}]")

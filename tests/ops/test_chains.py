@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
@@ -96,3 +97,26 @@ def test_best_paths_of_a_batch_are_those_of_single_sequences(lengths: list[int])
                 score = (score[:, None] + w[2:]).max(axis=0) + row
             weight = path_weight(rows, w, together[start:stop, 0].tolist())
             np.testing.assert_allclose(weight, (score + w[1]).max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize("lengths", [*LENGTHS, [3, 3, 9, 1]], ids=str)
+def test_compiled_chains_have_the_bits_of_numpys(lengths: list[int], scale: float, monkeypatch: pytest.MonkeyPatch):
+    x, w, labels, offsets = chains(lengths, scale)
+    inputs = {"Emission": LoDTensor(x.astype("f"), [offsets]), "Transition": w.astype("f")}
+    labelled = inputs | {"Label": LoDTensor(labels, [offsets])}
+
+    def found() -> list[bytes]:
+        values = compute("linear_chain_crf", labelled, {slot: slot for slot in FORWARD})
+        given = labelled | {slot: values.find(slot) for slot in FORWARD}
+        given["LogLikelihood@GRAD"] = np.ones_like(values.find("LogLikelihood"))
+        slots = ("Emission@GRAD", "Transition@GRAD")
+        grads = compute("linear_chain_crf_grad", given, {slot: slot for slot in slots})
+        path = compute("crf_decoding", inputs, {"ViterbiPath": "path"}).find("path")
+        results = [*(values.find(slot) for slot in FORWARD), *(grads.find(slot) for slot in slots), path]
+        return [(value.data if isinstance(value, LoDTensor) else value).tobytes() for value in results]
+
+    compiled = found()
+    monkeypatch.setattr(loops, "COMPILED", False)
+    monkeypatch.setattr(loops, "CALLS_NUMPY", False)
+    assert compiled == found()

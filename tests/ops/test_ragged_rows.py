@@ -8,6 +8,7 @@ import pytest
 
 from pstranspile.ir.attributes import Ints
 from pstranspile.ops.textual import parse
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.random import Rows, RowStream
 from pstranspile.runtime.kernels.tables.ctr import _groups
 from pstranspile.runtime.run.prepared import run
@@ -252,3 +253,32 @@ def test_groups_have_no_more_words_than_the_longest_sequence():
     assert [group.tolist() for group in more_bits] == [group.tolist() for group in bits]
     assert more_sequence.tolist() == sequence.tolist()
     assert [group.shape for group in _groups(words, [0, 1], 7)[1]] == [(0, 2)]
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 4, 9], [0, 2, 2, 5, 5], [0, 4, 8], [0, 1], [0, 0], [0, 0, 0, 2]], ids=str)
+@pytest.mark.parametrize("width", [1, 3, 40])
+def test_compiled_windows_and_largest_rows_have_the_bits_of_numpys(
+    offsets: list[int], width: int, monkeypatch: pytest.MonkeyPatch
+):
+    random = np.random.default_rng(0)
+    data = random.integers(-2, 3, (offsets[-1], width)).astype("float32") / 2
+    data[random.random(data.shape) < 0.1] = np.nan
+    data[random.random(data.shape) < 0.1] = -0.0
+    x = LoDTensor(data, [offsets])
+
+    def found() -> list[bytes]:
+        pooled = compute("sequence_pool", {"X": x}, {"Out": "out", "MaxIndex": "index"}, {"pooltype": "MAX"})
+        values = [pooled.find("out"), pooled.find("index")]
+        for start, length in ((-1, 3), (0, 1), (-4, 2), (3, 2), (-20, 50)):
+            attrs = {"contextStart": start, "contextLength": length}
+            weights = np.ones((length * width, 2), "float32")
+            values.append(compute("sequence_conv", {"X": x, "Filter": weights}, {"Out": "out"}, attrs).find("out"))
+            given = {"X": x, "Filter": weights, "Out@GRAD": LoDTensor(data[:, :1].repeat(2, axis=1), [offsets])}
+            slots = {"X@GRAD": "x", "Filter@GRAD": "filter"}
+            grads = compute("sequence_conv_grad", given, slots, attrs)
+            values += [grads.find("x"), grads.find("filter")]
+        return [(value.data if isinstance(value, LoDTensor) else value).tobytes() for value in values]
+
+    compiled = found()
+    monkeypatch.setattr(loops, "COMPILED", False)
+    assert compiled == found()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import LoDTensor
 from tests.ops.computing import compute
 
@@ -100,3 +101,65 @@ def test_wide_units_of_many_sequences_give_the_results_of_single_sequences(unit:
         np.testing.assert_allclose(
             plain(gradients["Input"])[start : start + 5], plain(of_alone["Input"]), rtol=1e-9, atol=1e-12
         )
+
+
+@pytest.mark.parametrize("lengths", [*LENGTHS.values(), [3] * 64], ids=[*LENGTHS, "many"])
+@pytest.mark.parametrize("width", [1, 3, 32, 136])
+@pytest.mark.parametrize(
+    ("unit", "attrs"),
+    [
+        ("gru", {"is_reverse": False}),
+        ("gru", {"is_reverse": True, "origin_mode": True}),
+        ("gru", {"activation": "relu"}),
+        ("lstm", {"use_peepholes": True}),
+        ("lstm", {"use_peepholes": False, "is_reverse": True}),
+        ("lstmp", {"use_peepholes": True}),
+        ("lstmp", {"use_peepholes": False, "proj_activation": "identity"}),
+        ("lstmp", {"proj_clip": 0.3, "cell_clip": 0.2}),
+    ],
+)
+def test_compiled_steps_have_the_bits_of_numpys(
+    unit: str, attrs: dict[str, Any], width: int, lengths: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    random, offsets, state = np.random.default_rng(3), [0, *np.cumsum(lengths).tolist()], width
+    if unit == "lstmp":
+        state = width // 2 + 1
+
+    def normal(*dims: int) -> Any:
+        return random.normal(size=dims).astype("float32")
+
+    inputs = {"Input": LoDTensor(normal(offsets[-1], GATES[unit] * width), [offsets])}
+    inputs["Weight"] = normal(state, GATES[unit] * width) / np.float32(np.sqrt(width))
+    inputs["Bias"] = normal(1, (GATES[unit] + 3 * attrs.get("use_peepholes", unit != "gru")) * width)
+    inputs["H0"] = normal(len(lengths), state)
+    if unit != "gru":
+        inputs["C0"] = normal(len(lengths), width)
+    if unit == "lstmp":
+        inputs["ProjWeight"] = normal(width, state)
+    grad = normal(offsets[-1], state)
+    hidden, gradients = both_ways(unit, inputs, grad, attrs)
+    monkeypatch.setattr(loops, "CALLS_NUMPY", False)
+    other, others = both_ways(unit, inputs, grad, attrs)
+    assert hidden.tobytes() == other.tobytes()
+    for slot, gradient in gradients.items():
+        assert plain(gradient).tobytes() == plain(others[slot]).tobytes(), slot
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 1), (2, 5), (16, 32), (0, 4)])
+def test_a_compiled_single_step_has_the_bits_of_numpys(rows: int, width: int, monkeypatch: pytest.MonkeyPatch):
+    random, attrs = np.random.default_rng(5), {"forget_bias": 0.7}
+    given = {
+        slot: random.normal(size=(rows, size * width)).astype("float32")
+        for slot, size in {"X": 4, "C_prev": 1, "C@GRAD": 1, "H@GRAD": 1}.items()
+    }
+
+    def found() -> list[bytes]:
+        inputs = {slot: given[slot] for slot in ("X", "C_prev")}
+        values = compute("lstm_unit", inputs, {"C": "C", "H": "H"}, attrs)
+        slots = {"X@GRAD": "x", "C_prev@GRAD": "before"}
+        grads = compute("lstm_unit_grad", given | {"C": values.find("C"), "H": values.find("H")}, slots, attrs)
+        return [values.find(name).tobytes() for name in "CH"] + [grads.find(name).tobytes() for name in slots.values()]
+
+    compiled = found()
+    monkeypatch.setattr(loops, "CALLS_NUMPY", False)
+    assert compiled == found()

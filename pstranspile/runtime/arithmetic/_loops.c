@@ -12,7 +12,7 @@ further functions put messages of machines into the bytes of a frame, and read t
 #define MANY 32768 /* from this many elements on, other threads may run meanwhile */
 
 typedef struct {
-    Py_buffer views[8];
+    Py_buffer views[24];
     int count;
 } Arrays;
 
@@ -185,60 +185,346 @@ static PyObject *py_erf(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     return finish(&arrays, done);
 }
 
-static PyObject *py_lstm_cell(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 5)) return NULL;
-    Arrays arrays = {.count = 0};
-    float *c = memory(&arrays, a[0], 'f', 0, -1);
-    Size n = c ? size_of(&arrays, 0) : 0;
-    float *i = c ? memory(&arrays, a[1], 'f', 0, n) : NULL;
-    float *f = i ? memory(&arrays, a[2], 'f', 0, n) : NULL;
-    float *s = f ? memory(&arrays, a[3], 'f', 0, n) : NULL;
-    float *out = s ? memory(&arrays, a[4], 'f', 1, n) : NULL;
-    if (out) RUN(n, lstm_cell(n, c, i, f, s, out));
-    return finish(&arrays, out != NULL);
+/* The first fields of numpy's PyUFuncObject. */
+typedef struct {
+    PyObject_HEAD
+    int inputs, outputs, arguments, identity;
+    Inner **functions;
+    void **data;
+    int count, reserved;
+    const char *name, *types;
+} Ufunc;
+
+#define FLOAT32 11 /* numpy's number of the type */
+
+/* numpy's function of a name and so many arguments for float32; it has none if `run` is NULL. */
+static Function function_of(PyObject *value, const char *name, int arguments) {
+    Function found = {NULL, NULL};
+    const Ufunc *ufunc = (const Ufunc *)value;
+    if (strcmp(Py_TYPE(value)->tp_name, "numpy.ufunc") || Py_TYPE(value)->tp_basicsize < (Py_ssize_t)sizeof(Ufunc) ||
+        ufunc->arguments != arguments || ufunc->outputs != 1 || ufunc->inputs != arguments - 1 ||
+        strcmp(ufunc->name, name)) {
+        return found;
+    }
+    for (int at = 0; at < ufunc->count; at++) {
+        int fits = 1;
+        for (int place = 0; place < arguments; place++) fits &= ufunc->types[at * arguments + place] == FLOAT32;
+        if (fits) return (Function){ufunc->functions[at], ufunc->data[at]};
+    }
+    return found;
 }
 
-/* The memory of a writable float32 array [4, rows, width] whose last dim is contiguous, or NULL. */
-static float *gates_of(Arrays *arrays, PyObject *value, Size rows, Size width) {
+static PyObject *py_use_numpy(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    numpys.exp = function_of(a[0], "exp", 2);
+    numpys.tanh = function_of(a[1], "tanh", 2);
+    numpys.matmul = function_of(a[2], "matmul", 3);
+    if (!numpys.exp.run || !numpys.tanh.run) numpys.matmul.run = NULL; /* all of them, or none */
+    return PyBool_FromLong(numpys.matmul.run != NULL);
+}
+
+/* The memory of an array as `memory` gives it, or NULL for None; `fits` becomes 0 for any other value. */
+static float *optional(Arrays *arrays, PyObject *value, Size size, int *fits) {
+    float *found = value == Py_None ? NULL : memory(arrays, value, 'f', 0, size);
+    if (!found && value != Py_None) *fits = 0;
+    return found;
+}
+
+/* Whether a value is an array of float32 of these dims, as a matrix. */
+static int is_matrix(Arrays *arrays, PyObject *value, Size rows, Size columns, Matrix *matrix) {
     Py_buffer *view = &arrays->views[arrays->count];
-    if (PyObject_GetBuffer(value, view, PyBUF_STRIDES | PyBUF_FORMAT | PyBUF_WRITABLE)) {
+    if (PyObject_GetBuffer(value, view, PyBUF_STRIDES | PyBUF_FORMAT)) {
         PyErr_Clear();
-        return NULL;
+        return 0;
     }
     arrays->count++;
-    int fits = is_kind(view->format, 'f') && view->ndim == 3 && view->shape[0] == 4 && view->shape[1] == rows &&
-               view->shape[2] == width && (width == 1 || view->strides[2] == (Size)sizeof(float));
-    return fits ? view->buf : NULL;
+    const Size size = sizeof(float);
+    if (!is_kind(view->format, 'f') || view->ndim != 2 || view->shape[0] != rows || view->shape[1] != columns ||
+        view->strides[0] % size || view->strides[1] % size) {
+        return 0;
+    }
+    *matrix = (Matrix){view->buf, view->strides[0] / size, view->strides[1] / size};
+    return 1;
+}
+
+/* Whether arrays of int64 are steps of so many rows and sequences: all rows once, and no step larger than the one
+   before. */
+static int are_steps(Arrays *arrays, PyObject *starts, PyObject *rows, Size all, Size sequences, Steps *steps) {
+    steps->starts = memory(arrays, starts, 'q', 0, -1);
+    steps->count = steps->starts ? size_of(arrays, arrays->count - 1) - 1 : -1;
+    steps->rows = steps->count >= 0 ? memory(arrays, rows, 'q', 0, all) : NULL;
+    steps->sequences = sequences;
+    if (!steps->rows || steps->starts[0] || steps->starts[steps->count] != all) return 0;
+    for (Size step = 0, most = sequences; step < steps->count; step++) {
+        const Size count = steps->starts[step + 1] - steps->starts[step];
+        if (count < 1 || count > most) return 0;
+        most = count;
+    }
+    for (Size place = 0; place < all; place++) {
+        if (steps->rows[place] < 0 || steps->rows[place] >= all) return 0;
+    }
+    return 1;
+}
+
+#define TAKE(target, call) (done = done && (target = (call)) != NULL)
+
+static PyObject *py_gru(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 12)) return NULL;
+    Arrays arrays = {.count = 0};
+    Gru g = {.origin = PyObject_IsTrue(a[7])};
+    g.first = memory(&arrays, a[4], 'f', 0, -1);
+    const Size first = g.first ? size_of(&arrays, 0) : 0, h = g.width = width_of(&arrays, 0);
+    int done = numpys.matmul.run && first > 0;
+    TAKE(g.x, memory(&arrays, a[0], 'f', 0, -1));
+    const Size all = done ? size_of(&arrays, 1) / (3 * h) : 0;
+    if (done) g.bias = optional(&arrays, a[1], 3 * h, &done);
+    done = done && is_matrix(&arrays, a[2], h, 2 * h, &g.gate) && is_matrix(&arrays, a[3], h, h, &g.candidate);
+    done = done && are_steps(&arrays, a[5], a[6], all, first / h, &g.steps);
+    TAKE(g.gates, memory(&arrays, a[8], 'f', 1, all * 3 * h));
+    TAKE(g.reset, memory(&arrays, a[9], 'f', 1, all * h));
+    TAKE(g.hidden, memory(&arrays, a[10], 'f', 1, all * h));
+    TAKE(g.out, memory(&arrays, a[11], 'f', 1, all * h));
+    TAKE(g.spare, PyMem_Malloc(5 * first * sizeof(float)));
+    if (done) RUN(all * h, gru(&g));
+    PyMem_Free(g.spare);
+    return finish(&arrays, done);
+}
+
+static PyObject *py_gru_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 13)) return NULL;
+    Arrays arrays = {.count = 0};
+    GruBack g = {.origin = PyObject_IsTrue(a[8])};
+    g.first = memory(&arrays, a[3], 'f', 0, -1);
+    const Size first = g.first ? size_of(&arrays, 0) : 0, h = g.width = width_of(&arrays, 0);
+    int done = numpys.matmul.run && first > 0;
+    TAKE(g.gates, memory(&arrays, a[0], 'f', 0, -1));
+    const Size all = done ? size_of(&arrays, 1) / (3 * h) : 0;
+    TAKE(g.hidden, memory(&arrays, a[1], 'f', 0, all * h));
+    TAKE(g.grad, memory(&arrays, a[2], 'f', 0, all * h));
+    done = done && is_matrix(&arrays, a[4], 2 * h, h, &g.gate) && is_matrix(&arrays, a[5], h, h, &g.candidate);
+    done = done && are_steps(&arrays, a[6], a[7], all, first / h, &g.steps);
+    TAKE(g.carried, memory(&arrays, a[9], 'f', 1, first));
+    TAKE(g.before, memory(&arrays, a[10], 'f', 1, all * h));
+    TAKE(g.gates_grad, memory(&arrays, a[11], 'f', 1, all * 3 * h));
+    TAKE(g.x_grad, memory(&arrays, a[12], 'f', 1, all * 3 * h));
+    TAKE(g.spare, PyMem_Malloc(first * sizeof(float)));
+    if (done) RUN(all * h, gru_back(&g));
+    PyMem_Free(g.spare);
+    return finish(&arrays, done);
+}
+
+static PyObject *py_lstm(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 16)) return NULL;
+    Arrays arrays = {.count = 0};
+    Lstm l = {.tanh_of_projection = PyObject_IsTrue(a[9])};
+    l.first = memory(&arrays, a[5], 'f', 0, -1);
+    const Size s = l.state = width_of(&arrays, 0), sequences = l.first && s ? size_of(&arrays, 0) / s : 0;
+    int done = numpys.matmul.run && sequences > 0;
+    TAKE(l.first_cell, memory(&arrays, a[6], 'f', 0, -1));
+    const Size h = l.width = done ? width_of(&arrays, 1) : 1;
+    done = done && h && size_of(&arrays, 1) == sequences * h;
+    TAKE(l.x, memory(&arrays, a[0], 'f', 0, -1));
+    const Size all = done ? size_of(&arrays, 2) / (4 * h) : 0;
+    TAKE(l.bias, memory(&arrays, a[1], 'f', 0, 4 * h));
+    if (done) l.peepholes = optional(&arrays, a[2], 3 * h, &done);
+    done = done && is_matrix(&arrays, a[3], s, 4 * h, &l.weight);
+    if (a[4] != Py_None) done = done && is_matrix(&arrays, a[4], h, s, &l.projection);
+    done = done && are_steps(&arrays, a[7], a[8], all, sequences, &l.steps);
+    TAKE(l.gates, memory(&arrays, a[10], 'f', 1, all * 4 * h));
+    TAKE(l.active, memory(&arrays, a[11], 'f', 1, all * h));
+    TAKE(l.hidden, memory(&arrays, a[12], 'f', 1, all * h));
+    TAKE(l.outputs, memory(&arrays, a[13], 'f', 1, all * s));
+    TAKE(l.out, memory(&arrays, a[14], 'f', 1, all * s));
+    TAKE(l.cells, memory(&arrays, a[15], 'f', 1, all * h));
+    done = done && (l.projection.first || s == h);
+    TAKE(l.spare, PyMem_Malloc(9 * sequences * h * sizeof(float)));
+    if (done) RUN(all * h, lstm(&l));
+    PyMem_Free(l.spare);
+    return finish(&arrays, done);
 }
 
 static PyObject *py_lstm_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 10)) return NULL;
-    Size start = PyLong_AsSsize_t(a[8]), count = PyLong_AsSsize_t(a[9]);
+    if (!has_arguments(given, 20)) return NULL;
+    Arrays arrays = {.count = 0};
+    LstmBack l = {.tanh_of_projection = PyObject_IsTrue(a[11])};
+    l.first = memory(&arrays, a[5], 'f', 0, -1);
+    const Size s = l.state = width_of(&arrays, 0), sequences = l.first && s ? size_of(&arrays, 0) / s : 0;
+    int done = numpys.matmul.run && sequences > 0;
+    TAKE(l.first_cell, memory(&arrays, a[6], 'f', 0, -1));
+    const Size h = l.width = done ? width_of(&arrays, 1) : 1;
+    done = done && h && size_of(&arrays, 1) == sequences * h;
+    TAKE(l.gates, memory(&arrays, a[0], 'f', 0, -1));
+    const Size all = done ? size_of(&arrays, 2) / (4 * h) : 0;
+    TAKE(l.cells, memory(&arrays, a[1], 'f', 0, all * h));
+    TAKE(l.active, memory(&arrays, a[2], 'f', 0, all * h));
+    TAKE(l.outputs, memory(&arrays, a[3], 'f', 0, all * s));
+    TAKE(l.grad, memory(&arrays, a[4], 'f', 0, all * s));
+    done = done && is_matrix(&arrays, a[7], 4 * h, s, &l.weight);
+    if (a[8] != Py_None) done = done && is_matrix(&arrays, a[8], s, h, &l.projection);
+    done = done && are_steps(&arrays, a[9], a[10], all, sequences, &l.steps);
+    if (done) l.peepholes = optional(&arrays, a[12], 3 * h, &done);
+    TAKE(l.state_grad, memory(&arrays, a[13], 'f', 1, sequences * s));
+    TAKE(l.cell_grad, memory(&arrays, a[14], 'f', 1, sequences * h));
+    TAKE(l.before, memory(&arrays, a[15], 'f', 1, all * s));
+    TAKE(l.cells_before, memory(&arrays, a[16], 'f', 1, all * h));
+    TAKE(l.projected, memory(&arrays, a[17], 'f', 1, all * s));
+    TAKE(l.gates_grad, memory(&arrays, a[18], 'f', 1, all * 4 * h));
+    TAKE(l.x_grad, memory(&arrays, a[19], 'f', 1, all * 4 * h));
+    done = done && (l.projection.first || s == h);
+    TAKE(l.spare, PyMem_Malloc(sequences * h * sizeof(float)));
+    if (done) RUN(all * h, lstm_back(&l));
+    PyMem_Free(l.spare);
+    return finish(&arrays, done);
+}
+
+static PyObject *py_lstm_unit(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float bias;
+    if (!has_arguments(given, 5) || !numbers(a + 2, 1, &bias)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *before = memory(&arrays, a[1], 'f', 0, -1), *x;
+    const Size n = before ? size_of(&arrays, 0) : 0, h = width_of(&arrays, 0);
+    float *cell, *hidden, *spare = NULL;
+    int done = numpys.matmul.run && n > 0;
+    TAKE(x, memory(&arrays, a[0], 'f', 0, 4 * n));
+    TAKE(cell, memory(&arrays, a[3], 'f', 1, n));
+    TAKE(hidden, memory(&arrays, a[4], 'f', 1, n));
+    TAKE(spare, PyMem_Malloc(4 * n * sizeof(float)));
+    if (done) RUN(n, lstm_unit(n / h, h, x, before, bias, cell, hidden, spare));
+    PyMem_Free(spare);
+    return finish(&arrays, done);
+}
+
+static PyObject *py_lstm_unit_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float bias;
+    if (!has_arguments(given, 8) || !numbers(a + 5, 1, &bias)) return NULL;
+    Arrays arrays = {.count = 0};
+    LstmUnitBack u = {.before = memory(&arrays, a[1], 'f', 0, -1)};
+    const Size n = u.before ? size_of(&arrays, 0) : 0, h = width_of(&arrays, 0);
+    int done = numpys.matmul.run && n > 0;
+    TAKE(u.x, memory(&arrays, a[0], 'f', 0, 4 * n));
+    TAKE(u.cell, memory(&arrays, a[2], 'f', 0, n));
+    TAKE(u.cell_grad, memory(&arrays, a[3], 'f', 0, n));
+    TAKE(u.hidden_grad, memory(&arrays, a[4], 'f', 0, n));
+    TAKE(u.x_grad, memory(&arrays, a[6], 'f', 1, 4 * n));
+    TAKE(u.before_grad, memory(&arrays, a[7], 'f', 1, n));
+    TAKE(u.spare, PyMem_Malloc(5 * n * sizeof(float)));
+    if (done) RUN(n, lstm_unit_back(n / h, h, bias, &u));
+    PyMem_Free(u.spare);
+    return finish(&arrays, done);
+}
+
+/* Offsets of so many rows, int64, none of whose sequences is empty; NULL for others. */
+static const int64_t *runs_of(Arrays *arrays, PyObject *value, Size rows, Size *count) {
+    const int64_t *offsets = memory(arrays, value, 'q', 0, -1);
+    *count = offsets ? size_of(arrays, arrays->count - 1) - 1 : -1;
+    if (*count < 0 || offsets[0] || offsets[*count] != rows) return NULL;
+    for (Size run = 0; run < *count; run++) {
+        if (offsets[run + 1] <= offsets[run]) return NULL;
+    }
+    return offsets;
+}
+
+static PyObject *py_largest_of_runs(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0, rows = n && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    int done = rows > 0 && rows < INT32_MAX;
+    const int64_t *offsets;
+    float *out;
+    int32_t *places;
+    Size runs = 0;
+    TAKE(offsets, runs_of(&arrays, a[1], rows, &runs));
+    TAKE(out, memory(&arrays, a[2], 'f', 1, runs * (n / rows)));
+    TAKE(places, memory(&arrays, a[3], 'i', 1, runs * (n / rows)));
+    if (done) RUN(n, largest_of_runs(runs, offsets, n / rows, x, out, places));
+    return finish(&arrays, done);
+}
+
+/* The arguments are rows x, offsets, the first row of a window, its length, and the windows. */
+static PyObject *py_windows_of_runs(int back, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    const Size start = PyLong_AsSsize_t(a[2]), length = PyLong_AsSsize_t(a[3]);
     if (PyErr_Occurred()) return NULL;
     Arrays arrays = {.count = 0};
-    LstmStep step;
-    step.grad = memory(&arrays, a[0], 'f', 1, -1);
-    Size n = step.grad ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
-    int fits = n && start >= 0 && count >= 0 && count <= rows && start <= rows - count;
-    float *state = fits ? memory(&arrays, a[1], 'f', 0, count * width) : NULL;
-    float *cell = state ? memory(&arrays, a[2], 'f', 1, count * width) : NULL;
-    step.output = cell ? memory(&arrays, a[3], 'f', 0, n) : NULL;
-    step.cell = step.output ? memory(&arrays, a[4], 'f', 0, n) : NULL;
-    step.inner[0] = step.cell ? memory(&arrays, a[5], 'f', 0, 3 * n) : NULL;
-    step.kept = step.inner[0] ? memory(&arrays, a[6], 'f', 0, n) : NULL;
-    step.gates[0] = step.kept ? gates_of(&arrays, a[7], rows, width) : NULL;
-    if (step.gates[0]) {
-        const Py_buffer *view = &arrays.views[arrays.count - 1];
-        const Size apart = view->strides[0] / view->itemsize, stride = view->strides[1] / view->itemsize;
-        for (int gate = 3; gate >= 0; gate--) step.gates[gate] = step.gates[0] + gate * apart + start * stride;
-        for (int gate = 2; gate >= 0; gate--) step.inner[gate] = step.inner[0] + gate * n + start * width;
-        step.grad += start * width;
-        step.output += start * width;
-        step.cell += start * width;
-        step.kept += start * width;
-        RUN(count * width, lstm_back(count, width, stride, step, state, cell));
+    float *x = memory(&arrays, a[0], 'f', back, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0, rows = n && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    int done = rows > 0 && length > 0 && length < INT32_MAX && start > -INT32_MAX && start < INT32_MAX;
+    const int64_t *offsets;
+    float *windows;
+    Size runs = 0;
+    TAKE(offsets, runs_of(&arrays, a[1], rows, &runs));
+    TAKE(windows, memory(&arrays, a[4], 'f', !back, n * length));
+    if (done) {
+        if (back) {
+            RUN(n * length, windows_back(runs, offsets, n / rows, start, length, windows, x));
+        } else {
+            RUN(n * length, windows_of_runs(runs, offsets, n / rows, start, length, x, windows));
+        }
     }
-    return finish(&arrays, step.gates[0] != NULL);
+    return finish(&arrays, done);
+}
+
+static PyObject *py_unfold_runs(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return py_windows_of_runs(0, a, given);
+}
+
+static PyObject *py_fold_runs(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return py_windows_of_runs(1, a, given);
+}
+
+/* The arguments are x, the weights of ends, going_on, starts, rows, sequences, every, what is written: of floats, and of
+   bytes (ahead) or floats (back). */
+static PyObject *py_chains(int back, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 9)) return NULL;
+    const Size sequences = PyLong_AsSsize_t(a[5]), every = PyLong_AsSsize_t(a[6]);
+    if (PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    Chains c = {.every = every};
+    c.x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = c.x ? size_of(&arrays, 0) : 0, k = c.labels = width_of(&arrays, 0);
+    int done = numpys.matmul.run && n > 0 && every > 0 && sequences > 0 && sequences < INT32_MAX / k;
+    TAKE(c.end, memory(&arrays, a[1], 'f', 0, k));
+    done = done && is_matrix(&arrays, a[2], k, k, &c.going_on);
+    done = done && are_steps(&arrays, a[3], a[4], n / k, sequences, &c.steps);
+    TAKE(c.out, memory(&arrays, a[7], 'f', 1, n));
+    if (back) {
+        TAKE(c.behind, memory(&arrays, a[8], 'f', 1, n));
+    } else {
+        TAKE(c.counts, memory(&arrays, a[8], 'B', 1, n / k));
+    }
+    TAKE(c.spare, PyMem_Malloc(2 * sequences * k * sizeof(float)));
+    if (done && back) RUN(n, chains_back(&c));
+    if (done && !back) RUN(n, chains_ahead(&c));
+    PyMem_Free(c.spare);
+    return finish(&arrays, done);
+}
+
+static PyObject *py_chains_ahead(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return py_chains(0, a, given);
+}
+
+static PyObject *py_chains_back(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_chains(1, a, given); }
+
+static PyObject *py_best_path(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 7)) return NULL;
+    const Size sequences = PyLong_AsSsize_t(a[5]);
+    if (PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1), *ends, *into;
+    const Size n = x ? size_of(&arrays, 0) : 0, k = width_of(&arrays, 0);
+    int done = n > 0;
+    Steps steps;
+    int64_t *path;
+    float *scores = NULL;
+    TAKE(ends, memory(&arrays, a[1], 'f', 0, 2 * k));
+    TAKE(into, memory(&arrays, a[2], 'f', 0, k * k));
+    done = done && are_steps(&arrays, a[3], a[4], n / k, sequences, &steps);
+    TAKE(path, memory(&arrays, a[6], 'q', 1, n / k));
+    TAKE(scores, PyMem_Malloc(n * sizeof(float)));
+    if (done) RUN(n * k, best_path(&steps, k, x, ends, into, scores, path));
+    PyMem_Free(scores);
+    return finish(&arrays, done);
 }
 
 /* Batch normalisation: the arguments are `wide` arrays like x, then `narrow` ones of a value for each channel, dim 1 of
@@ -323,6 +609,18 @@ static PyObject *py_windows(int into_images, PyObject *const *a, Py_ssize_t give
 static PyObject *py_unfold(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_windows(0, a, given); }
 
 static PyObject *py_fold(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_windows(1, a, given); }
+
+static PyObject *py_sum_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 2)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0;
+    float *sums = n ? memory(&arrays, a[1], 'f', 1, -1) : NULL;
+    const Size width = sums ? size_of(&arrays, 1) : 0;
+    const int done = width > 1 && n % width == 0; /* numpy adds up a single column in another order */
+    if (done) RUN(n, sum_rows(n / width, width, x, sums));
+    return finish(&arrays, done);
+}
 
 static PyObject *py_shares(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 2)) return NULL;
@@ -608,6 +906,19 @@ static PyObject *py_draw_mask(PyObject *self, PyObject *const *a, Py_ssize_t giv
     Size n = out ? size_of(&arrays, 2) : 0;
     int done = out && n % rows == 0;
     if (done) RUN(n, draw_mask(rows, n / rows, low, high, (uint32_t)bound, out));
+    return finish(&arrays, done);
+}
+
+static PyObject *py_row_words(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    uint64_t key, other_key;
+    if (!has_arguments(given, 4) || !bits(a[1], &key) || !bits(a[2], &other_key)) return NULL;
+    Arrays arrays = {.count = 0};
+    const uint64_t *places = memory(&arrays, a[0], 'q', 0, -1);
+    const Size rows = places ? size_of(&arrays, 0) : 0;
+    uint64_t *out = rows ? memory(&arrays, a[3], 'q', 1, -1) : NULL;
+    const Size n = out ? size_of(&arrays, 1) : 0;
+    const int done = out && n % rows == 0;
+    if (done) RUN(n, row_words(rows, n / rows, places, key, other_key, out));
     return finish(&arrays, done);
 }
 
@@ -1097,7 +1408,18 @@ static PyMethodDef functions[] = {
     {"relu_grad", (PyCFunction)(void (*)(void))py_relu_grad, METH_FASTCALL, NULL},
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
     {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
-    {"lstm_cell", (PyCFunction)(void (*)(void))py_lstm_cell, METH_FASTCALL, NULL},
+    {"largest_of_runs", (PyCFunction)(void (*)(void))py_largest_of_runs, METH_FASTCALL, NULL},
+    {"unfold_runs", (PyCFunction)(void (*)(void))py_unfold_runs, METH_FASTCALL, NULL},
+    {"fold_runs", (PyCFunction)(void (*)(void))py_fold_runs, METH_FASTCALL, NULL},
+    {"chains_ahead", (PyCFunction)(void (*)(void))py_chains_ahead, METH_FASTCALL, NULL},
+    {"chains_back", (PyCFunction)(void (*)(void))py_chains_back, METH_FASTCALL, NULL},
+    {"best_path", (PyCFunction)(void (*)(void))py_best_path, METH_FASTCALL, NULL},
+    {"lstm_unit", (PyCFunction)(void (*)(void))py_lstm_unit, METH_FASTCALL, NULL},
+    {"lstm_unit_back", (PyCFunction)(void (*)(void))py_lstm_unit_back, METH_FASTCALL, NULL},
+    {"use_numpy", (PyCFunction)(void (*)(void))py_use_numpy, METH_FASTCALL, NULL},
+    {"gru", (PyCFunction)(void (*)(void))py_gru, METH_FASTCALL, NULL},
+    {"gru_back", (PyCFunction)(void (*)(void))py_gru_back, METH_FASTCALL, NULL},
+    {"lstm", (PyCFunction)(void (*)(void))py_lstm, METH_FASTCALL, NULL},
     {"lstm_back", (PyCFunction)(void (*)(void))py_lstm_back, METH_FASTCALL, NULL},
     {"unfold", (PyCFunction)(void (*)(void))py_unfold, METH_FASTCALL, NULL},
     {"fold", (PyCFunction)(void (*)(void))py_fold, METH_FASTCALL, NULL},
@@ -1105,6 +1427,7 @@ static PyMethodDef functions[] = {
     {"squares", (PyCFunction)(void (*)(void))py_squares, METH_FASTCALL, NULL},
     {"norm_products", (PyCFunction)(void (*)(void))py_norm_products, METH_FASTCALL, NULL},
     {"norm_grad", (PyCFunction)(void (*)(void))py_norm_grad, METH_FASTCALL, NULL},
+    {"sum_rows", (PyCFunction)(void (*)(void))py_sum_rows, METH_FASTCALL, NULL},
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},
@@ -1118,6 +1441,7 @@ static PyMethodDef functions[] = {
     {"philox", (PyCFunction)(void (*)(void))py_philox, METH_FASTCALL, NULL},
     {"uniform_rows", (PyCFunction)(void (*)(void))py_uniform_rows, METH_FASTCALL, NULL},
     {"draw_mask", (PyCFunction)(void (*)(void))py_draw_mask, METH_FASTCALL, NULL},
+    {"row_words", (PyCFunction)(void (*)(void))py_row_words, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
     {"look_up_rows", (PyCFunction)(void (*)(void))py_look_up_rows, METH_FASTCALL, NULL},

@@ -210,6 +210,16 @@ ALWAYS_INLINE static float sum_of_row(Size n, const float *x) {
     return n <= 128 ? sum_of_block(n, x) : sum_of_halves(n, x);
 }
 
+/* sums = the rows of x of `width`, added in order */
+FOR_ALL_PROCESSORS static void sum_rows(Size rows, Size width, const float *x, float *sums) {
+    memcpy(sums, x, width * sizeof(float));
+    for (Size row = 1; row < rows; row++) {
+        x += width;
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) sums[i] = sums[i] + x[i];
+    }
+}
+
 /* sums[row] = the sum of the row of x; x = x / sums[row], in rows of `width` */
 FOR_ALL_PROCESSORS static void shares(Size rows, Size width, float *x, float *sums) {
     for (Size row = 0; row < rows; row++, x += width) {
@@ -227,40 +237,6 @@ FOR_ALL_PROCESSORS static void softmax_grad(Size rows, Size width, const float *
         float sum = sum_of_row(width, out);
         INDEPENDENT
         for (Size i = 0; i < width; i++) out[i] = (dy[i] - sum) * y[i];
-    }
-}
-
-/* out = c * i + s * f: the cell of a long short-term memory, from the candidate, the gates and the cell before */
-FOR_ALL_PROCESSORS static void lstm_cell(Size n, const float *c, const float *i, const float *f, const float *s,
-                                         float *out) {
-    INDEPENDENT
-    for (Size at = 0; at < n; at++) out[at] = c[at] * i[at] + s[at] * f[at];
-}
-
-/* A step of `count` rows of `width` back through a long short-term memory. The gradient of its output is grad + state,
-   which grad becomes. cell is the gradient of its cell from later steps, and becomes that of the cell before. The
-   gradients of the inputs of the candidate and the gates c, i, f, o go to gates[0] to gates[3], whose rows are `stride`
-   apart. The local derivatives are those of LstmSlopes. */
-typedef struct {
-    float *grad, *gates[4];
-    const float *output, *cell, *inner[3], *kept;
-} LstmStep;
-
-FOR_ALL_PROCESSORS static void lstm_back(Size count, Size width, Size stride, LstmStep step, const float *state,
-                                         float *cell) {
-    for (Size row = 0; row < count; row++) {
-        const Size here = row * width, there = row * stride;
-        INDEPENDENT
-        for (Size at = 0; at < width; at++) {
-            float now = step.grad[here + at] + state[here + at];
-            step.grad[here + at] = now;
-            step.gates[3][there + at] = now * step.output[here + at];
-            float later = cell[here + at] + now * step.cell[here + at];
-            step.gates[0][there + at] = later * step.inner[0][here + at];
-            step.gates[1][there + at] = later * step.inner[1][here + at];
-            step.gates[2][there + at] = later * step.inner[2][here + at];
-            cell[here + at] = later * step.kept[here + at];
-        }
     }
 }
 
@@ -596,6 +572,38 @@ FOR_ALL_PROCESSORS static void draw_mask(Size rows, Size width, const uint32_t *
     }
 }
 
+/* The finalizer of SplitMix64. */
+ALWAYS_INLINE static uint64_t mixed64(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+ALWAYS_INLINE static uint32_t mixed32(uint32_t within, uint64_t of_row) {
+    uint32_t x = (uint32_t)of_row ^ within;
+    x ^= x >> 16;
+    x *= 0x7FEB352Du;
+    x += (uint32_t)(of_row >> 32);
+    x ^= x >> 15;
+    x *= 0x846CA68Bu;
+    return x ^ (x >> 16);
+}
+
+/* out = a random word for each element of rows of `width`: its upper and its lower half are mixed as in draw_mask, from
+   the words of the row's place under two keys. */
+FOR_ALL_PROCESSORS static void row_words(Size rows, Size width, const uint64_t *places, uint64_t key,
+                                         uint64_t other_key, uint64_t *out) {
+    for (Size row = 0; row < rows; row++, out += width) {
+        const uint64_t place = mixed64(places[row] ^ other_key);
+        const uint64_t lower = mixed64(place ^ key), upper = mixed64(place ^ key ^ 0x9E3779B97F4A7C15u);
+        for (Size i = 0; i < width; i++) {
+            const uint32_t within = (uint32_t)i * 0x9E3779B9u;
+            out[i] = (uint64_t)mixed32(within, upper) << 32 | mixed32(within, lower);
+        }
+    }
+}
+
 /* out = x * mask / divisor */
 FOR_ALL_PROCESSORS static void masked(Size n, const float *x, const uint8_t *mask, float divisor, float *out) {
     INDEPENDENT
@@ -743,4 +751,639 @@ static void enter_ids(Size start, Size stop, const int64_t *ids, int32_t *entrie
         while (entries[entry]) entry = (entry + 1) & last;
         entries[entry] = (int32_t)(place + 1);
     }
+}
+
+/* Recurrent units over sequences that go forward together: at each step one row of every sequence that is long enough,
+   the longest first, so that the rows of a step continue the first rows of the step before. "In the order of steps" is
+   step by step. Exponentials, hyperbolic tangents and products are those of numpy, whose functions are called. */
+
+typedef void Inner(char **arguments, const Size *dims, const Size *strides, void *data);
+
+typedef struct {
+    Inner *run;
+    void *data;
+} Function;
+
+static struct {
+    Function exp, tanh, matmul;
+} numpys;
+
+static void of_each(Function function, Size n, float *x) {
+    char *arguments[2] = {(char *)x, (char *)x};
+    const Size strides[2] = {sizeof(float), sizeof(float)};
+    function.run(arguments, &n, strides, function.data);
+}
+
+/* A matrix whose rows and columns are so many elements apart. */
+typedef struct {
+    const float *first;
+    Size row, column;
+} Matrix;
+
+#define FEW_FACTORS 1000000
+#define FEW_RESULTS 1200
+#define FEW_ROWS 8
+#define LARGE 16384
+#define MOST_PARTS 4
+
+/* out = a b, of m rows a and a matrix b of k times n; the rules are those of `product_of` in numpy.py. */
+static void multiply(Size m, Size k, Size n, const float *a, Size a_row, Matrix b, float *out, Size out_row) {
+    const Size factors = m * k * n;
+    const int small = factors <= FEW_FACTORS && (b.column == 1 || m * n <= FEW_RESULTS);
+    const int apart = 1 < m && m < FEW_ROWS && k * n >= LARGE && !small;
+    Size parts = 1;
+    if (!apart && b.column == 1 && factors > FEW_FACTORS) {
+        while (parts < MOST_PARTS && n % (2 * parts) == 0 && factors / parts > FEW_FACTORS) parts *= 2;
+        if (factors / parts > FEW_FACTORS) parts = 1;
+    }
+    const Size width = n / parts;
+    for (Size part = 0; part < parts; part++) {
+        const Size size = sizeof(float);
+        char *arguments[3] = {(char *)a, (char *)(b.first + part * width * b.column), (char *)(out + part * width)};
+        const Size dims[4] = {apart ? m : 1, apart ? 1 : m, k, width};
+        const Size strides[9] = {apart ? a_row * size : 0, 0, apart ? out_row * size : 0,
+                                 apart ? 0 : a_row * size, size, b.row * size, b.column * size,
+                                 apart ? 0 : out_row * size, size};
+        numpys.matmul.run(arguments, dims, strides, numpys.matmul.data);
+    }
+}
+
+/* x = max(-x, -13), as in Fluid before the exponential of a sigmoid */
+FOR_ALL_PROCESSORS static void negate(Size n, float *x) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) x[i] = -x[i] < -13.0f ? -13.0f : -x[i];
+}
+
+/* x = 1 / (x + 1) */
+FOR_ALL_PROCESSORS static void invert(Size n, float *x) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) x[i] = 1.0f / (x[i] + 1.0f);
+}
+
+static void sigmoid_of_each(Size n, float *x) {
+    negate(n, x);
+    of_each(numpys.exp, n, x);
+    invert(n, x);
+}
+
+/* The steps: where each of them starts, in the order of steps, and the row of the sequences at each place in it. */
+typedef struct {
+    Size count, sequences;
+    const int64_t *starts, *rows;
+} Steps;
+
+/* out = (x + bias) + sums, for one row of `parts` of `width`, whose parts go `apart` from each other */
+ALWAYS_INLINE static void add_inputs(Size parts, Size width, const float *x, const float *bias, const float *sums,
+                                     float *out, Size apart) {
+    for (Size part = 0; part < parts; part++, x += width, sums += width, out += apart) {
+        const float *b = bias ? bias + part * width : NULL;
+        if (b) {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) out[i] = x[i] + b[i] + sums[i];
+        } else {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) out[i] = x[i] + sums[i];
+        }
+    }
+}
+
+/* A gated recurrent unit: u, r = sigmoid(x + bias + h W); c = tanh(x + bias + (r h) C); h = h + u (c - h), or in origin
+   mode c + u (h - c). `gates` has rows of u, r and c, `reset` of r h and `hidden` of h, in the order of steps; `out` has
+   h in the order of the sequences. `spare` is as large as five times the rows of the first step. */
+typedef struct {
+    Steps steps;
+    Size width;
+    int origin;
+    const float *x, *bias, *first;
+    Matrix gate, candidate;
+    float *gates, *reset, *hidden, *out, *spare;
+} Gru;
+
+FOR_ALL_PROCESSORS static void gru_inputs(const Gru *g, Size start, Size m, int parts, const float *sums, float *out) {
+    const Size h = g->width, from = parts == 1 ? 2 * h : 0;
+    for (Size row = 0; row < m; row++) {
+        add_inputs(parts, h, g->x + g->steps.rows[start + row] * 3 * h + from, g->bias ? g->bias + from : NULL,
+                   sums + row * parts * h, out + row * h, m * h);
+    }
+}
+
+FOR_ALL_PROCESSORS static void gru_reset(Size n, const float *r, const float *before, float *out) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) out[i] = r[i] * before[i];
+}
+
+FOR_ALL_PROCESSORS static void gru_state(const Gru *g, Size start, Size m, const float *before, const float *u,
+                                         const float *c) {
+    const Size h = g->width, all = m * h;
+    float *hidden = g->hidden + start * h;
+    if (g->origin) {
+        INDEPENDENT
+        for (Size i = 0; i < all; i++) hidden[i] = (before[i] - c[i]) * u[i] + c[i];
+    } else {
+        INDEPENDENT
+        for (Size i = 0; i < all; i++) hidden[i] = (c[i] - before[i]) * u[i] + before[i];
+    }
+    for (Size row = 0; row < m; row++) {
+        float *gates = g->gates + (start + row) * 3 * h;
+        for (int part = 0; part < 3; part++) memcpy(gates + part * h, u + part * all + row * h, h * sizeof(float));
+        memcpy(g->out + g->steps.rows[start + row] * h, hidden + row * h, h * sizeof(float));
+    }
+}
+
+static void gru(const Gru *g) {
+    const Size h = g->width;
+    const float *before = g->first;
+    for (Size step = 0; step < g->steps.count; step++) {
+        const Size start = g->steps.starts[step], m = g->steps.starts[step + 1] - start;
+        float *u = g->spare, *r = u + m * h, *c = r + m * h, *sums = c + m * h;
+        multiply(m, h, 2 * h, before, h, g->gate, sums, 2 * h);
+        gru_inputs(g, start, m, 2, sums, u);
+        sigmoid_of_each(2 * m * h, u);
+        gru_reset(m * h, r, before, g->reset + start * h);
+        multiply(m, h, h, g->reset + start * h, h, g->candidate, sums, h);
+        gru_inputs(g, start, m, 1, sums, c);
+        of_each(numpys.tanh, m * h, c);
+        gru_state(g, start, m, before, u, c);
+        before = g->hidden + start * h;
+    }
+}
+
+/* The steps of a gated recurrent unit backwards, with the transposed matrices. `grad` has the gradients of the states and
+   `x_grad` gets those of the inputs in the order of the sequences, `gates_grad` these in the order of steps, and `before`
+   the states before each row. `carried`, zeros at first, becomes the gradient of the first states. */
+typedef struct {
+    Steps steps;
+    Size width;
+    int origin;
+    const float *gates, *hidden, *grad, *first;
+    Matrix gate, candidate;
+    float *carried, *before, *gates_grad, *x_grad, *spare;
+} GruBack;
+
+FOR_ALL_PROCESSORS static void gru_back_candidate(const GruBack *g, Size start, Size m, const float *last) {
+    const Size h = g->width;
+    for (Size row = 0; row < m; row++) {
+        const Size place = start + row;
+        const float *grad = g->grad + g->steps.rows[place] * h, *b = last + row * h;
+        const float *u = g->gates + place * 3 * h, *c = u + 2 * h;
+        float *carried = g->carried + row * h, *of_u = g->gates_grad + place * 3 * h, *of_c = of_u + 2 * h;
+        if (g->origin) {
+            INDEPENDENT
+            for (Size i = 0; i < h; i++) {
+                const float now = carried[i] + grad[i];
+                of_u[i] = now * ((b[i] - c[i]) * ((1.0f - u[i]) * u[i]));
+                of_c[i] = now * ((1.0f - c[i] * c[i]) * (1.0f - u[i]));
+                carried[i] = now * u[i];
+            }
+        } else {
+            INDEPENDENT
+            for (Size i = 0; i < h; i++) {
+                const float now = carried[i] + grad[i];
+                of_u[i] = now * ((c[i] - b[i]) * ((1.0f - u[i]) * u[i]));
+                of_c[i] = now * ((1.0f - c[i] * c[i]) * u[i]);
+                carried[i] = now * (1.0f - u[i]);
+            }
+        }
+        memcpy(g->before + place * h, b, h * sizeof(float));
+    }
+}
+
+FOR_ALL_PROCESSORS static void gru_back_reset(const GruBack *g, Size start, Size m, const float *through) {
+    const Size h = g->width;
+    for (Size row = 0; row < m; row++, through += h) {
+        const Size place = start + row;
+        const float *b = g->before + place * h, *r = g->gates + place * 3 * h + h;
+        float *carried = g->carried + row * h, *of_r = g->gates_grad + place * 3 * h + h;
+        INDEPENDENT
+        for (Size i = 0; i < h; i++) {
+            of_r[i] = through[i] * ((1.0f - r[i]) * r[i] * b[i]);
+            carried[i] = carried[i] + through[i] * r[i];
+        }
+    }
+}
+
+FOR_ALL_PROCESSORS static void add_to(Size n, const float *x, float *sum) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) sum[i] = sum[i] + x[i];
+}
+
+static void gru_back(const GruBack *g) {
+    const Size h = g->width;
+    for (Size step = g->steps.count - 1; step >= 0; step--) {
+        const Size start = g->steps.starts[step], m = g->steps.starts[step + 1] - start;
+        float *grads = g->gates_grad + start * 3 * h;
+        gru_back_candidate(g, start, m, step ? g->hidden + g->steps.starts[step - 1] * h : g->first);
+        multiply(m, h, h, grads + 2 * h, 3 * h, g->candidate, g->spare, h);
+        gru_back_reset(g, start, m, g->spare);
+        multiply(m, 2 * h, h, grads, 3 * h, g->gate, g->spare, h);
+        add_to(m * h, g->spare, g->carried);
+        for (Size row = 0; row < m; row++) {
+            memcpy(g->x_grad + g->steps.rows[start + row] * 3 * h, grads + row * 3 * h, 3 * h * sizeof(float));
+        }
+    }
+}
+
+/* A long short-term memory, as in recurrent.py: rows of x have the inputs of c, i, f and o. With peepholes wi, wf, wo, of
+   `width` each, and a projection [width, state], both of which may be missing. `gates`, `active` (tanh of the cells),
+   `hidden`, and `outputs` (projections) are in the order of steps; `out` (states) and `cells` in that of the sequences.
+   `spare` is as large as nine times the rows of the first step. */
+typedef struct {
+    Steps steps;
+    Size width, state;
+    int tanh_of_projection;
+    const float *x, *bias, *peepholes, *first, *first_cell;
+    Matrix weight, projection;
+    float *gates, *active, *hidden, *outputs, *out, *cells, *spare;
+} Lstm;
+
+FOR_ALL_PROCESSORS static void lstm_inputs(const Lstm *l, Size start, Size m, const float *cell, const float *sums,
+                                           float *parts) {
+    const Size h = l->width;
+    for (Size row = 0; row < m; row++) {
+        add_inputs(4, h, l->x + l->steps.rows[start + row] * 4 * h, l->bias, sums + row * 4 * h, parts + row * h,
+                   m * h);
+        if (!l->peepholes) continue;
+        const float *wi = l->peepholes, *wf = wi + h, *s = cell + row * h;
+        float *i = parts + m * h + row * h, *f = i + m * h;
+        INDEPENDENT
+        for (Size at = 0; at < h; at++) {
+            i[at] = i[at] + s[at] * wi[at];
+            f[at] = f[at] + s[at] * wf[at];
+        }
+    }
+}
+
+FOR_ALL_PROCESSORS static void lstm_cells(const Lstm *l, Size start, Size m, float *cell, float *parts) {
+    const Size h = l->width, all = m * h;
+    const float *c = parts, *i = c + all, *f = i + all;
+    float *o = parts + 3 * all, *active = l->active + start * h;
+    INDEPENDENT
+    for (Size at = 0; at < all; at++) cell[at] = c[at] * i[at] + cell[at] * f[at];
+    memcpy(active, cell, all * sizeof(float));
+    for (Size row = 0; row < m; row++) {
+        memcpy(l->cells + l->steps.rows[start + row] * h, cell + row * h, h * sizeof(float));
+        if (!l->peepholes) continue;
+        const float *wo = l->peepholes + 2 * h, *s = cell + row * h;
+        INDEPENDENT
+        for (Size at = 0; at < h; at++) o[row * h + at] = o[row * h + at] + s[at] * wo[at];
+    }
+}
+
+FOR_ALL_PROCESSORS static void lstm_hidden(const Lstm *l, Size start, Size m, const float *parts) {
+    const Size h = l->width, all = m * h;
+    const float *o = parts + 3 * all, *active = l->active + start * h;
+    float *hidden = l->hidden + start * h;
+    INDEPENDENT
+    for (Size at = 0; at < all; at++) hidden[at] = o[at] * active[at];
+    for (Size row = 0; row < m; row++) {
+        float *gates = l->gates + (start + row) * 4 * h;
+        for (int part = 0; part < 4; part++) memcpy(gates + part * h, parts + part * all + row * h, h * sizeof(float));
+    }
+}
+
+static void lstm(const Lstm *l) {
+    const Size h = l->width, s = l->state;
+    const float *state = l->first;
+    float *cell = l->spare, *parts = cell + l->steps.sequences * h, *sums = parts + 4 * l->steps.sequences * h;
+    memcpy(cell, l->first_cell, l->steps.sequences * h * sizeof(float));
+    for (Size step = 0; step < l->steps.count; step++) {
+        const Size start = l->steps.starts[step], m = l->steps.starts[step + 1] - start;
+        multiply(m, s, 4 * h, state, s, l->weight, sums, 4 * h);
+        lstm_inputs(l, start, m, cell, sums, parts);
+        of_each(numpys.tanh, m * h, parts);
+        sigmoid_of_each((l->peepholes ? 2 : 3) * m * h, parts + m * h);
+        lstm_cells(l, start, m, cell, parts);
+        if (l->peepholes) sigmoid_of_each(m * h, parts + 3 * m * h);
+        of_each(numpys.tanh, m * h, l->active + start * h);
+        lstm_hidden(l, start, m, parts);
+        float *outputs = l->outputs + start * s;
+        if (l->projection.first) {
+            multiply(m, h, s, l->hidden + start * h, h, l->projection, outputs, s);
+            if (l->tanh_of_projection) of_each(numpys.tanh, m * s, outputs);
+        }
+        for (Size row = 0; row < m; row++) {
+            memcpy(l->out + l->steps.rows[start + row] * s, outputs + row * s, s * sizeof(float));
+        }
+        state = outputs;
+    }
+}
+
+/* The steps of a long short-term memory backwards, with the transposed matrices. `cells`, `outputs`, `grad` (of the
+   outputs) and `x_grad` are in the order of the sequences; the others are in the order of steps: `before` gets the
+   outputs and `cells_before` the cells before each row, `projected` the gradients of projections before their
+   activation. `state_grad` and `cell_grad`, zeros at first, become the gradients of the first states and cells. */
+typedef struct {
+    Steps steps;
+    Size width, state;
+    int tanh_of_projection;
+    const float *peepholes, *gates, *cells, *active, *outputs, *grad, *first, *first_cell;
+    Matrix weight, projection;
+    float *state_grad, *cell_grad, *before, *cells_before, *projected, *gates_grad, *x_grad, *spare;
+} LstmBack;
+
+FOR_ALL_PROCESSORS static void lstm_back_rows(const LstmBack *l, Size step) {
+    const Size h = l->width, s = l->state, start = l->steps.starts[step], stop = l->steps.starts[step + 1];
+    for (Size place = start; place < stop; place++) {
+        const Size row = place - start, here = l->steps.rows[place];
+        const float *grad = l->grad + here * s, *state = l->state_grad + row * s, *y = l->outputs + here * s;
+        float *now = l->projected + place * s;
+        if (l->tanh_of_projection) {
+            INDEPENDENT
+            for (Size i = 0; i < s; i++) now[i] = (grad[i] + state[i]) * (1.0f - y[i] * y[i]);
+        } else {
+            INDEPENDENT
+            for (Size i = 0; i < s; i++) now[i] = grad[i] + state[i];
+        }
+        const Size last = step ? l->steps.rows[l->steps.starts[step - 1] + row] : row;
+        memcpy(l->before + place * s, (step ? l->outputs : l->first) + last * s, s * sizeof(float));
+        memcpy(l->cells_before + place * h, (step ? l->cells : l->first_cell) + last * h, h * sizeof(float));
+    }
+}
+
+ALWAYS_INLINE static void lstm_back_row(const LstmBack *l, Size place, Size row, const float *grad, int peepholes) {
+    const Size h = l->width;
+    const float *wi = l->peepholes, *wf = wi + h, *wo = wf + h;
+    const float *c = l->gates + place * 4 * h, *i = c + h, *f = i + h, *o = f + h;
+    const float *active = l->active + place * h, *before = l->cells_before + place * h;
+    float *of_c = l->gates_grad + place * 4 * h, *of_i = of_c + h, *of_f = of_i + h, *of_o = of_f + h;
+    float *cell = l->cell_grad + row * h;
+    INDEPENDENT
+    for (Size at = 0; at < h; at++) {
+        const float now = grad[at], output = (1.0f - o[at]) * o[at] * active[at];
+        const float to_i = (1.0f - i[at]) * i[at] * c[at], to_f = (1.0f - f[at]) * f[at] * before[at];
+        float of_cell = (1.0f - active[at] * active[at]) * o[at], kept = f[at];
+        if (peepholes) {
+            of_cell = of_cell + output * wo[at];
+            kept = kept + to_i * wi[at];
+            kept = kept + to_f * wf[at];
+        }
+        of_o[at] = now * output;
+        const float later = cell[at] + now * of_cell;
+        of_c[at] = later * ((1.0f - c[at] * c[at]) * i[at]);
+        of_i[at] = later * to_i;
+        of_f[at] = later * to_f;
+        cell[at] = later * kept;
+    }
+    memcpy(l->x_grad + l->steps.rows[place] * 4 * h, of_c, 4 * h * sizeof(float));
+}
+
+FOR_ALL_PROCESSORS static void lstm_back_gates(const LstmBack *l, Size start, Size m, const float *grad) {
+    for (Size row = 0; row < m; row++, grad += l->width) {
+        if (l->peepholes) {
+            lstm_back_row(l, start + row, row, grad, 1);
+        } else {
+            lstm_back_row(l, start + row, row, grad, 0);
+        }
+    }
+}
+
+static void lstm_back(const LstmBack *l) {
+    const Size h = l->width, s = l->state;
+    for (Size step = l->steps.count - 1; step >= 0; step--) {
+        const Size start = l->steps.starts[step], m = l->steps.starts[step + 1] - start;
+        const float *hidden_grad = l->projected + start * s;
+        lstm_back_rows(l, step);
+        if (l->projection.first) {
+            multiply(m, s, h, hidden_grad, s, l->projection, l->spare, h);
+            hidden_grad = l->spare;
+        }
+        lstm_back_gates(l, start, m, hidden_grad);
+        multiply(m, 4 * h, s, l->gates_grad + start * 4 * h, 4 * h, l->weight, l->state_grad, s);
+    }
+}
+
+/* Sequences of rows, none of them empty: where each of them starts, and the end of the last one. */
+
+/* out = the largest of each column of every sequence, and `places` the first row that has it; NaN is the largest. */
+FOR_ALL_PROCESSORS static void largest_of_runs(Size runs, const int64_t *offsets, Size width, const float *x, float *out,
+                                               int32_t *places) {
+    for (Size run = 0; run < runs; run++, out += width, places += width) {
+        memcpy(out, x + offsets[run] * width, width * sizeof(float));
+        for (Size i = 0; i < width; i++) places[i] = (int32_t)offsets[run];
+        for (int64_t row = offsets[run] + 1; row < offsets[run + 1]; row++) {
+            const float *now = x + row * width;
+            const int32_t place = (int32_t)row;
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) {
+                const int more = (now[i] > out[i]) | ((now[i] != now[i]) & (out[i] == out[i]));
+                out[i] = more ? now[i] : out[i];
+                places[i] = more ? place : places[i];
+            }
+        }
+    }
+}
+
+/* The rows around each row of a sequence, `length` of them from `start` on: windows = those of x, 0 outside of the
+   sequence. */
+static void windows_of_runs(Size runs, const int64_t *offsets, Size width, Size start, Size length, const float *x,
+                            float *windows) {
+    for (Size run = 0; run < runs; run++) {
+        for (Size row = offsets[run]; row < offsets[run + 1]; row++) {
+            for (Size at = row + start; at < row + start + length; at++, windows += width) {
+                if (at >= offsets[run] && at < offsets[run + 1]) {
+                    memcpy(windows, x + at * width, width * sizeof(float));
+                } else {
+                    memset(windows, 0, width * sizeof(float));
+                }
+            }
+        }
+    }
+}
+
+/* x, zeros at first, += all occurrences of each row in the windows */
+FOR_ALL_PROCESSORS static void windows_back(Size runs, const int64_t *offsets, Size width, Size start, Size length,
+                                            const float *windows, float *x) {
+    for (Size run = 0; run < runs; run++) {
+        for (Size row = offsets[run]; row < offsets[run + 1]; row++) {
+            for (Size at = row + start; at < row + start + length; at++, windows += width) {
+                if (at < offsets[run] || at >= offsets[run + 1]) continue;
+                float *sum = x + at * width;
+                INDEPENDENT
+                for (Size i = 0; i < width; i++) sum[i] = sum[i] + windows[i];
+            }
+        }
+    }
+}
+
+/* Chains of labels, step by step, with the exponentials of emissions `x` and of transitions. All but `starts`, `rows`
+   and `spare` are in the order of the sequences. */
+typedef struct {
+    Steps steps;
+    Size labels, every;
+    const float *x, *end;
+    Matrix going_on;
+    float *out, *behind, *spare;
+    uint8_t *counts;
+} Chains;
+
+ALWAYS_INLINE static void to_shares(Size width, float *x) {
+    const float sum = sum_of_row(width, x);
+    INDEPENDENT
+    for (Size i = 0; i < width; i++) x[i] = x[i] / sum;
+}
+
+/* out = the forward weights of every row; they are divided by their sum for the next row where `counts` becomes 1. `end`
+   are the weights of the first labels. `spare` holds two matrices of a row for each sequence. */
+FOR_ALL_PROCESSORS static void chains_ahead(const Chains *c) {
+    const Size k = c->labels;
+    float *before = c->spare, *into = before + c->steps.sequences * k;
+    for (Size step = 0; step < c->steps.count; step++) {
+        const Size start = c->steps.starts[step], m = c->steps.starts[step + 1] - start;
+        if (step) multiply(m, k, k, before, k, c->going_on, into, k);
+        for (Size row = 0; row < m; row++) {
+            const Size here = c->steps.rows[start + row] * k;
+            const float *given = step ? into + row * k : c->end, *x = c->x + here;
+            float *now = before + row * k;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = x[i] * given[i];
+            memcpy(c->out + here, now, k * sizeof(float));
+            if ((step + 1) % c->every == 0) {
+                to_shares(k, now);
+                c->counts[here / k] = 1;
+            }
+        }
+    }
+}
+
+/* out = the backward weights of every row up to a factor, and behind = their products with x. `end` are the weights of
+   the last labels, and `going_on` is transposed. */
+FOR_ALL_PROCESSORS static void chains_back(const Chains *c) {
+    const Size k = c->labels;
+    float *after = c->spare, *into = after + c->steps.sequences * k;
+    for (Size step = c->steps.count - 1, known = 0, number = 1; step >= 0; step--, number++) {
+        const Size start = c->steps.starts[step], m = c->steps.starts[step + 1] - start;
+        if (known) multiply(known, k, k, after, k, c->going_on, into, k);
+        for (Size row = 0; row < m; row++) {
+            const Size here = c->steps.rows[start + row] * k;
+            const float *given = row < known ? into + row * k : c->end, *x = c->x + here;
+            float *now = after + row * k;
+            memcpy(c->out + here, given, k * sizeof(float));
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = given[i] * x[i];
+            if (number % c->every == 0) to_shares(k, now);
+            memcpy(c->behind + here, now, k * sizeof(float));
+        }
+        known = m;
+    }
+}
+
+ALWAYS_INLINE static Size place_of_largest(Size n, const float *x, const float *y) {
+    Size place = 0;
+    float largest = x[0] + y[0];
+    for (Size i = 1; i < n && largest == largest; i++) {
+        const float now = x[i] + y[i];
+        if (now > largest || now != now) {
+            largest = now;
+            place = i;
+        }
+    }
+    return place;
+}
+
+/* path = the best label of every row. `x` are the emissions, `ends` the weights of the first and last labels, and `into`
+   the transitions, transposed: from each label to one. `scores` are as large as x. */
+FOR_ALL_PROCESSORS static void best_path(const Steps *s, Size k, const float *x, const float *ends, const float *into,
+                                         float *scores, int64_t *path) {
+    for (Size step = 0; step < s->count; step++) {
+        const Size start = s->starts[step];
+        for (Size row = 0; row < s->starts[step + 1] - start; row++) {
+            const Size here = s->rows[start + row] * k;
+            const float *before = step ? scores + s->rows[s->starts[step - 1] + row] * k : NULL;
+            for (Size to = 0; to < k; to++) {
+                const float *from = into + to * k;
+                float best = ends[to];
+                if (before) {
+                    best = before[0] + from[0];
+                    for (Size i = 1; i < k; i++) {
+                        const float now = before[i] + from[i];
+                        best = (now > best) | (now != now) ? now : best;
+                    }
+                }
+                scores[here + to] = x[here + to] + best;
+            }
+        }
+    }
+    for (Size step = s->count - 1, known = 0; step >= 0; step--) {
+        const Size start = s->starts[step], m = s->starts[step + 1] - start;
+        for (Size row = 0; row < m; row++) {
+            const Size here = s->rows[start + row];
+            const float *to = row < known ? into + path[s->rows[s->starts[step + 1] + row]] * k : ends + k;
+            path[here] = place_of_largest(k, scores + here * k, to);
+        }
+        known = m;
+    }
+}
+
+/* One step of a long short-term memory whose rows of x have the inputs of i, f, o and g: c = before * sigmoid(f + bias) +
+   sigmoid(i) * tanh(g); h = sigmoid(o) * tanh(c). `spare` gets i, f, o and g of all rows one after the other, and is as
+   large as x. */
+FOR_ALL_PROCESSORS static void unit_parts(Size rows, Size h, const float *x, float bias, float *spare) {
+    const Size all = rows * h;
+    for (Size row = 0; row < rows; row++, x += 4 * h) {
+        float *f = spare + all + row * h;
+        memcpy(spare + row * h, x, h * sizeof(float));
+        INDEPENDENT
+        for (Size i = 0; i < h; i++) f[i] = x[h + i] + bias;
+        memcpy(spare + 2 * all + row * h, x + 2 * h, h * sizeof(float));
+        memcpy(spare + 3 * all + row * h, x + 3 * h, h * sizeof(float));
+    }
+}
+
+static void unit_gates(Size rows, Size h, const float *x, float bias, float *spare) {
+    unit_parts(rows, h, x, bias, spare);
+    sigmoid_of_each(3 * rows * h, spare);
+    of_each(numpys.tanh, rows * h, spare + 3 * rows * h);
+}
+
+FOR_ALL_PROCESSORS static void unit_cells(Size n, const float *gates, const float *before, float *cell, float *hidden) {
+    const float *i = gates, *f = i + n, *g = f + 2 * n;
+    INDEPENDENT
+    for (Size at = 0; at < n; at++) hidden[at] = cell[at] = before[at] * f[at] + i[at] * g[at];
+}
+
+FOR_ALL_PROCESSORS static void unit_hidden(Size n, const float *gates, float *hidden) {
+    const float *o = gates + 2 * n;
+    INDEPENDENT
+    for (Size at = 0; at < n; at++) hidden[at] = o[at] * hidden[at];
+}
+
+static void lstm_unit(Size rows, Size h, const float *x, const float *before, float bias, float *cell, float *hidden,
+                      float *spare) {
+    unit_gates(rows, h, x, bias, spare);
+    unit_cells(rows * h, spare, before, cell, hidden);
+    of_each(numpys.tanh, rows * h, hidden);
+    unit_hidden(rows * h, spare, hidden);
+}
+
+typedef struct {
+    const float *x, *before, *cell, *cell_grad, *hidden_grad;
+    float *x_grad, *before_grad, *spare;
+} LstmUnitBack;
+
+FOR_ALL_PROCESSORS static void unit_back(Size rows, Size h, const LstmUnitBack *u) {
+    const Size all = rows * h;
+    for (Size row = 0; row < rows; row++) {
+        const Size here = row * h;
+        const float *i = u->spare + here, *f = i + all, *o = f + all, *g = o + all, *active = g + all;
+        const float *of_cell = u->cell_grad + here, *of_hidden = u->hidden_grad + here, *before = u->before + here;
+        float *to = u->x_grad + 4 * here, *of_before = u->before_grad + here;
+        INDEPENDENT
+        for (Size at = 0; at < h; at++) {
+            const float grad = of_cell[at] + of_hidden[at] * o[at] * (1.0f - active[at] * active[at]);
+            to[at] = grad * g[at] * ((1.0f - i[at]) * i[at]);
+            to[h + at] = grad * before[at] * ((1.0f - f[at]) * f[at]);
+            to[2 * h + at] = of_hidden[at] * active[at] * ((1.0f - o[at]) * o[at]);
+            to[3 * h + at] = grad * i[at] * (1.0f - g[at] * g[at]);
+            of_before[at] = grad * f[at];
+        }
+    }
+}
+
+/* `spare` is five times as large as the cells. */
+static void lstm_unit_back(Size rows, Size h, float bias, const LstmUnitBack *u) {
+    float *active = u->spare + 4 * rows * h;
+    unit_gates(rows, h, u->x, bias, u->spare);
+    memcpy(active, u->cell, rows * h * sizeof(float));
+    of_each(numpys.tanh, rows * h, active);
+    unit_back(rows, h, u);
 }

@@ -105,31 +105,211 @@ def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
     return COMPILED and _loops.erf(x, out, table, steps)
 
 
-def lstm_cell(c: Array, i: Array, f: Array, s: Array, out: Array) -> bool:
-    """Sets `out` to the cell of a long short-term memory: c * i + s * f."""
-    return COMPILED and _loops.lstm_cell(c, i, f, s, out)
+def _take_from_numpy() -> bool:
+    """Gives the loops numpy's functions; whether there are loops and they can call these functions."""
+    return COMPILED and _loops.use_numpy(np.exp, np.tanh, np.matmul)
 
 
-class LstmSlopes(NamedTuple):
-    """The local derivatives of all steps of a long short-term memory, each [rows, h] or [3, rows, h]: of the hidden
-    state by the input of the output gate and by the cell; of the cell by the inputs of the candidate and of the
-    other two gates [3, rows, h], and by the previous cell.
+CALLS_NUMPY = _take_from_numpy()
+"""Whether there are compiled loops, and they can call numpy's functions."""
+
+
+def gru(
+    x: Array, bias: Array | None, gates: Array, candidate: Array, first: Array, steps: tuple[Array, Array], origin: bool
+) -> tuple[Array, Array, Array, Array] | None:
+    """Runs the steps of a gated recurrent unit with the usual activations, from the first states [sequences, h].
+
+    `steps` are where each step starts in the order of steps, and the row of `x` [rows, 3 h] at each place in it. The
+    matrices are those of both gates [h, 2 h] and of the candidate [h, h]. Gives the gates and candidates [rows, 3 h],
+    the reset states and the states [rows, h], all in the order of steps, and the states in the order of `x`; None if
+    numpy must do the work.
+    """
+    if not CALLS_NUMPY or x.dtype != np.float32:
+        return None
+    rows, width = len(x), len(candidate)
+    made = np.empty((rows, 3 * width), np.float32), *(np.empty((rows, width), np.float32) for _ in range(3))
+    return made if _loops.gru(x, bias, gates, candidate, first, *steps, origin, *made) else None
+
+
+def gru_back(
+    gates: Array,
+    hidden: Array,
+    grad: Array,
+    first: Array,
+    matrices: tuple[Array, Array],
+    steps: tuple[Array, Array],
+    origin: bool,
+) -> tuple[Array, Array, Array, Array] | None:
+    """Runs the steps of `gru` backwards, from its gates and states, the gradient of the states in the order of the
+    input, and the transposed matrices.
+
+    Gives the gradient of the first states, the states before each row, and the gradients of the input in the order of
+    steps and in that of the input; None if numpy must do the work.
+    """
+    if not CALLS_NUMPY or gates.dtype != np.float32:
+        return None
+    made = np.zeros_like(first), np.empty_like(hidden), np.empty_like(gates), np.empty_like(gates)
+    return made if _loops.gru_back(gates, hidden, grad, first, *matrices, *steps, origin, *made) else None
+
+
+class LstmResults(NamedTuple):
+    """The results of a long short-term memory of width h: in the order of steps the inputs and gates [rows, 4 h], the
+    activations of cells, the hidden states and the outputs, which are projections if there is one; in the order of the
+    input the outputs and the cells.
     """
 
-    output: Array
+    gates: Array
+    active: Array
+    hidden: Array
+    outputs: Array
+    states: Array
+    cells: Array
+
+
+def lstm(
+    x: Array,
+    weights: tuple[Array, Array | None, Array, Array | None],
+    first: tuple[Array, Array],
+    steps: tuple[Array, Array],
+    tanh_of_projection: bool,
+) -> LstmResults | None:
+    """Runs the steps of a long short-term memory with the usual activations, from the first states and cells.
+
+    `weights` are the bias [4 h], the peepholes [3, h], the matrix [state, 4 h] and the projection [h, state]; `steps`
+    are those of `gru`. None if numpy must do the work.
+    """
+    if not CALLS_NUMPY or x.dtype != np.float32:
+        return None
+    rows, width, state = len(x), first[1].shape[-1], first[0].shape[-1]
+    gates, active, hidden = (np.empty((rows, size), np.float32) for size in (4 * width, width, width))
+    outputs = hidden if weights[3] is None else np.empty((rows, state), np.float32)
+    made = LstmResults(gates, active, hidden, outputs, np.empty((rows, state), np.float32), np.empty_like(active))
+    return made if _loops.lstm(x, *weights, *first, *steps, tanh_of_projection, *made) else None
+
+
+class LstmGradients(NamedTuple):
+    """Gradients of the first states and cells; in the order of steps the outputs and cells before each row, the
+    gradients of projections before their activation, and those of the input; these in the order of the input as well.
+    """
+
+    state: Array
     cell: Array
-    inner: Array
-    kept: Array
+    before: Array
+    cells_before: Array
+    projected: Array
+    gates: Array
+    x: Array
 
 
-def lstm_back(grad: Array, state: Array, cell: Array, slopes: LstmSlopes, gates: Array, start: int, count: int) -> bool:
-    """Runs one step of a long short-term memory backwards, on `count` rows from `start` on.
+def lstm_back(
+    values: tuple[Array, Array, Array, Array],
+    grad: Array,
+    weights: tuple[Array, Array | None],
+    peepholes: Array | None,
+    first: tuple[Array, Array],
+    steps: tuple[Array, Array],
+    tanh_of_projection: bool,
+) -> LstmGradients | None:
+    """Runs the steps of `lstm` backwards.
 
-    Adds `state` to the gradient of the hidden states `grad` [rows, h], replaces the gradient of the step's cell in
-    `cell`, as it comes from later steps, by that of the previous cell, and sets the gradients of the gates' inputs in
-    `gates` [4, rows, h].
+    `values` are its gates, cells, activations of cells, and outputs; cells, outputs and their gradient `grad` are in
+    the order of the input. `weights` are the transposed matrix and projection. None if numpy must do the work.
     """
-    return COMPILED and _loops.lstm_back(grad, state, cell, *slopes, gates, start, count)
+    gates, cells, _, outputs = values
+    if not CALLS_NUMPY or gates.dtype != np.float32:
+        return None
+    states, of_cells, of_gates = (np.empty_like(value) for value in (outputs, cells, gates))
+    made = LstmGradients(
+        np.zeros_like(first[0]),
+        np.zeros_like(first[1]),
+        states,
+        of_cells,
+        np.empty_like(outputs),
+        of_gates,
+        np.empty_like(gates),
+    )
+    done = _loops.lstm_back(*values, grad, *first, *weights, *steps, tanh_of_projection, peepholes, *made)
+    return made if done else None
+
+
+def lstm_unit(x: Array, before: Array, bias: float, cell: Array, hidden: Array) -> bool:
+    """Sets `cell` and `hidden` [rows, h] to those of one step of a long short-term memory, from its inputs of i, f, o
+    and g [rows, 4 h], the cells before, and a number added to f.
+    """
+    return CALLS_NUMPY and _loops.lstm_unit(x, before, bias, cell, hidden)
+
+
+def lstm_unit_back(
+    x: Array, before: Array, cell: Array, grads: tuple[Array, Array], bias: float, x_grad: Array, before_grad: Array
+) -> bool:
+    """Sets the gradients of the arguments of `lstm_unit` from those of the cells and the hidden states, `grads`."""
+    return CALLS_NUMPY and _loops.lstm_unit_back(x, before, cell, *grads, bias, x_grad, before_grad)
+
+
+def largest_of_runs(x: Array, offsets: Array, out: Array, places: Array) -> bool:
+    """Sets `out` to the largest element of every column of each sequence of rows, none of them empty, and `places`
+    (int32) to the first row that has it; NaN is the largest.
+
+    `offsets` (int64) are the starts of the sequences, and the number of rows.
+    """
+    return COMPILED and _loops.largest_of_runs(x, offsets, out, places)
+
+
+def unfold_runs(x: Array, offsets: Array, start: int, length: int, windows: Array) -> bool:
+    """Sets `windows` [rows, length * width] to the rows of `x` around each row of a sequence, from `start` rows later
+    on, with zeros outside of the sequence. No sequence is empty.
+    """
+    return COMPILED and _loops.unfold_runs(x, offsets, start, length, windows)
+
+
+def fold_runs(x: Array, offsets: Array, start: int, length: int, windows: Array) -> bool:
+    """Adds to every row of `x`, which is zeros, all its occurrences in the windows; the inverse layout of
+    `unfold_runs`.
+    """
+    return COMPILED and _loops.fold_runs(x, offsets, start, length, windows)
+
+
+def chains_ahead(
+    x: Array,
+    ends: Array,
+    going_on: Array,
+    steps: tuple[Array, Array],
+    sequences: int,
+    every: int,
+    out: Array,
+    counts: Array,
+) -> bool:
+    """Sets `out` to the forward weights of the rows of chains of labels, from the weights `x` of each label, those of
+    first labels `ends`, and those of transitions [from, to].
+
+    `steps` are those of `gru`. After every so many steps the weights are divided by their sum for the next row, and
+    `counts` (uint8), zeros at first, becomes 1 for the row.
+    """
+    return CALLS_NUMPY and _loops.chains_ahead(x, ends, going_on, *steps, sequences, every, out, counts)
+
+
+def chains_back(
+    x: Array,
+    ends: Array,
+    going_on: Array,
+    steps: tuple[Array, Array],
+    sequences: int,
+    every: int,
+    out: Array,
+    behind: Array,
+) -> bool:
+    """Sets `out` to the backward weights of the rows of chains of labels, each up to a factor, and `behind` to their
+    products with `x`, as `chains_ahead` does forwards; `ends` are the weights of last labels, and the transitions are
+    [to, from].
+    """
+    return CALLS_NUMPY and _loops.chains_back(x, ends, going_on, *steps, sequences, every, out, behind)
+
+
+def best_path(x: Array, ends: Array, into: Array, steps: tuple[Array, Array], sequences: int, path: Array) -> bool:
+    """Sets `path` (int64) to the labels of the largest sum along each sequence, from the numbers `x` of each label, of
+    first and last ones `ends`, and of transitions [to, from].
+    """
+    return COMPILED and _loops.best_path(x, ends, into, *steps, sequences, path)
 
 
 def unfold(x: Array, windows: Array, geometry: Array) -> bool:
@@ -174,6 +354,13 @@ def norm_grad(
     is scale * inverse divided by the number of elements of a channel.
     """
     return COMPILED and _loops.norm_grad(x, dy, mean, inverse, bias_grad, scale_grad, factor, out)
+
+
+def sum_rows(x: Array, sums: Array) -> bool:
+    """Sets `sums` to the sum of the rows of `x`, added in order; a row is as large as `sums`, and has several
+    elements.
+    """
+    return COMPILED and _loops.sum_rows(x, sums)
 
 
 def shares(x: Array, sums: Array) -> bool:
@@ -268,6 +455,13 @@ def draw_mask(low: Array, high: Array, bound: int, out: Array) -> bool:
     `low` and `high` (int32 [n], with the bits of uint32) are the two words of each row.
     """
     return COMPILED and _loops.draw_mask(low, high, bound, out)
+
+
+def row_words(places: Array, key: int, out: Array) -> bool:
+    """Sets `out` (int64 [rows, width], with the bits of uint64) to random words of the stream `key` (128 bits) for the
+    elements of rows at these places (int64) of a batch.
+    """
+    return COMPILED and _loops.row_words(places, key, key >> 64, out)
 
 
 def masked(x: Array, mask: Array, divisor: float, out: Array) -> bool:

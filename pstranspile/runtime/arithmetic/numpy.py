@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -148,6 +148,8 @@ def _in_parts(a: Array, b: Array) -> Array | None:
 
 def product(a: Array, b: Array) -> Array:
     """The product of two matrices."""
+    if a.shape[1] > 1 and b.size < _LARGE and a.size * b.shape[1] <= _FEW_FACTORS:  # the usual case of small ones
+        return a.dot(b)
     if a.shape[1] == 1 and a.dtype == b.dtype and a.dtype.kind == "f":  # no sums, for which a library prepares much
         return a * b
     if a.strides[0] == a.itemsize == 4 == b.itemsize == b.strides[1] and a.size * b.shape[1] > _FEW_FACTORS:
@@ -167,9 +169,30 @@ Product: TypeAlias = Callable[[Array, Array, Array], object]
 """A function that writes the product of two matrices into a third one with contiguous rows."""
 
 
+_MOST_PARTS = 4
+"""The most parts of a matrix by whose columns a product is computed."""
+
+
 def product_of(rows: int, b: Array) -> Product:
-    """The fastest function for products of this many rows with a matrix like b. It is chosen once for many products."""
-    return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE and not is_small(rows, b) else np.ndarray.dot
+    """The fastest function for products of this many rows with a matrix like b. It is chosen once for many products.
+
+    The compiled loops choose by the same rules.
+    """
+    if is_small(rows, b):
+        return np.matmul
+    if 1 < rows < _FEW_ROWS and b.size >= _LARGE:
+        return _row_by_row
+    parts, columns = 1, b.shape[1]
+    while parts < _MOST_PARTS and columns % (2 * parts) == 0 and rows * b.size // parts > _FEW_FACTORS:
+        parts *= 2
+    if b.strides[1] != b.itemsize or rows * b.size // parts > _FEW_FACTORS:
+        return np.matmul
+    return partial(_by_columns, columns // parts)
+
+
+def _by_columns(width: int, a: Array, b: Array, out: Array) -> None:
+    for start in range(0, b.shape[1], width):
+        np.matmul(a, b[:, start : start + width], out=out[:, start : start + width])
 
 
 def _row_by_row(a: Array, b: Array, out: Array) -> None:
@@ -317,6 +340,10 @@ def norm(x: Array) -> Any:
 
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
     """The sum over axes, along which an operand was broadcast."""
+    if axes == (0,) or axes == (0, 1):
+        sums = np.empty(x.shape[len(axes) :], x.dtype)
+        if loops.sum_rows(x, sums):
+            return sums
     return np.add.reduce(x, axis=axes, dtype=x.dtype)
 
 

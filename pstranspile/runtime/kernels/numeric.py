@@ -50,6 +50,8 @@ class Runs(NamedTuple):
     """Whether every sequence has a row."""
     even: int
     """The number of rows of every sequence; 0 if they differ."""
+    ends: Array
+    """The offsets."""
 
 
 @lru_cache(64)
@@ -57,10 +59,11 @@ def runs_between(offsets: tuple[int, ...]) -> Runs:
     """The sequences between offsets."""
     ends = np.array(offsets, np.int64)
     starts, lengths = ends[:-1].copy(), ends[1:] - ends[:-1]
-    for array in (starts, lengths):
+    for array in (starts, lengths, ends):
         array.setflags(write=False)
     least = lengths.item(lengths.argmin()) if len(lengths) else 0  # places take less time than reductions
-    return Runs(starts, lengths, least > 0, least if least > 0 and least == lengths.item(lengths.argmax()) else 0)
+    even = least if least > 0 and least == lengths.item(lengths.argmax()) else 0
+    return Runs(starts, lengths, least > 0, even, ends)
 
 
 _SPARE = 4
@@ -72,7 +75,7 @@ def _padded_places(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
     """(row number of every place of sequences laid side by side [sequences, longest], where places behind the end of a
     sequence hold its last row; mask of these places). None if padding would take more than `_SPARE` times the rows.
     """
-    starts, lengths, _, _ = runs_between(offsets)
+    starts, lengths, _, _, _ = runs_between(offsets)
     longest = int(lengths.max())
     if len(starts) * longest > _SPARE * offsets[-1]:
         return None

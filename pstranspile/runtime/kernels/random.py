@@ -82,7 +82,7 @@ class Rows(NamedTuple):
 
 
 def _positions_in_rows(sizes: Array) -> Array:
-    """The position of each element within its row, for rows of these sizes."""
+    """The position of each element within its row."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -107,6 +107,11 @@ class RowStream(NamedTuple):
 
     def words(self) -> Array:
         """A 64-bit word for every element; flat."""
+        places, sizes = self.rows.places, self.rows.sizes
+        if isinstance(sizes, int):
+            out = np.empty((len(places), sizes), "uint64")
+            if loops.row_words(places, self.key, out.view(np.int64)):
+                return self.rows.to_element_order(out)
         high = self._replace(key=self.key ^ _GOLDEN64).words32().astype("uint64")
         return (high << np.uint64(32)) | self.words32()
 

@@ -21,7 +21,7 @@ from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, minimiz
 from pstranspile.ir.types import DType
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.arithmetic import numpy as plain
-from pstranspile.runtime.arithmetic.loops import AdamFactors, LstmSlopes
+from pstranspile.runtime.arithmetic.loops import AdamFactors
 from pstranspile.runtime.arithmetic.numpy import _table, erf
 from pstranspile.runtime.kernels import rows
 from pstranspile.runtime.kernels.images.conv import Windows
@@ -192,55 +192,57 @@ def test_softmax_grad(drawn: Any) -> None:
     assert same_bits(out, (dy - np.add.reduce(dy * y, axis=1, keepdims=True)) * y)
 
 
-@needs_loops
-@given(vectors(4))
-def test_lstm_cell(drawn: Any) -> None:
-    c, i, f, s = drawn
-    out = np.empty_like(c)
-    assert loops.lstm_cell(c, i, f, s, out)
-    assert same_bits(out, c * i + s * f)
-
-
-def of_lstm(random: np.random.RandomState, rows: int, width: int, side_by_side: bool) -> tuple[Any, LstmSlopes, Any]:
-    """The gradient of the outputs, the local derivatives, and room for the gradients of the gates' inputs."""
-    made = [random.randn(*dims).astype("float32") for dims in [(rows, width)] * 4 + [(3, rows, width)]]
-    gates = np.zeros((rows, 4, width), "float32").swapaxes(0, 1) if side_by_side else np.zeros((4, rows, width), "f")
-    return made[0], LstmSlopes(made[1], made[2], made[4], made[3]), gates
-
-
-@needs_loops
-@pytest.mark.parametrize("side_by_side", [False, True])
-@given(rows=st.integers(1, 6), width=st.integers(1, 40), seed=st.integers(0, 99), data=st.data())
-def test_lstm_back(side_by_side: bool, rows: int, width: int, seed: int, data: Any) -> None:
-    start = data.draw(st.integers(0, rows))
-    count = data.draw(st.integers(0, rows - start))
-    random = np.random.RandomState(seed)
-    grad, slopes, gates = of_lstm(random, rows, width, side_by_side)
-    state, cell = (random.randn(count, width).astype("float32") for _ in range(2))
-    output, of_cell, inner, kept = slopes
-    here = slice(start, start + count)
-    now = grad[here] + state
-    later = cell + now * of_cell[here]
-    wanted, whole = gates.copy(), grad.copy()
-    whole[here] = now
-    wanted[:3, here], wanted[3, here] = later * inner[:, here], now * output[here]
-    assert loops.lstm_back(grad, state, cell, slopes, gates, start, count)
-    assert same_bits(grad, whole)
-    assert same_bits(gates, wanted)
-    assert same_bits(cell, later * kept[here])
+def of_gru(rows: int = 5, width: int = 3) -> dict[str, Any]:
+    """Arguments of a unit over two sequences, of 3 rows and of 2."""
+    random = np.random.RandomState(0)
+    x, gates, candidate, first = (
+        random.randn(*dims).astype("float32")
+        for dims in ((rows, 3 * width), (width, 2 * width), (width, width), (2, width))
+    )
+    steps = np.array([0, 2, 4, 5]), np.array([0, 3, 1, 4, 2])
+    return {
+        "x": x,
+        "bias": None,
+        "gates": gates,
+        "candidate": candidate,
+        "first": first,
+        "steps": steps,
+        "origin": False,
+    }
 
 
 @needs_loops
-@pytest.mark.parametrize(("start", "count"), [(-1, 2), (3, 2), (0, 5), (0, -1), (2, 1)])
-def test_steps_that_are_not_there_change_nothing(start: int, count: int) -> None:
-    grad, slopes, gates = of_lstm(np.random.RandomState(0), 4, 3, False)
-    before, cell = grad.copy(), np.ones((2, 3), "float32")
-    assert not loops.lstm_back(grad, np.ones((2, 3), "float32"), cell, slopes, gates, start, count)
-    assert not loops.lstm_back(grad, np.ones((2, 3), "float32"), cell, slopes, gates[:, :, ::-1], 0, 2)
-    assert not loops.lstm_back(grad, np.ones((2, 3), "float32"), cell, slopes, gates[:3], 0, 2)
-    assert same_bits(grad, before)
-    assert (cell == 1).all()
-    assert not gates.any()
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"x": np.zeros((6, 9), "float32")},
+        {"x": np.zeros((5, 9))},
+        {"bias": np.zeros(8, "float32")},
+        {"gates": np.zeros((3, 5), "float32")},
+        {"candidate": np.zeros((3, 3))},
+        {"first": np.zeros((1, 3), "float32")},
+        {"first": np.zeros((2, 0), "float32")},
+        {"steps": (np.array([0, 1, 3, 5]), np.arange(5))},
+        {"steps": (np.array([0, 2, 2, 5]), np.arange(5))},
+        {"steps": (np.array([0, 2, 4, 6]), np.arange(5))},
+        {"steps": (np.array([1, 2, 4, 5]), np.arange(5))},
+        {"steps": (np.array([0, 2, 4, 5]), np.array([0, 1, 2, 3, 5]))},
+        {"steps": (np.array([0, 2, 4, 5]), np.array([0, 1, 2, 3, -1]))},
+        {"steps": (np.array([0, 2, 4, 5]), np.arange(4))},
+        {"steps": (np.array([], int), np.arange(5))},
+    ],
+)
+def test_steps_that_do_not_fit_are_not_run(changed: dict[str, Any]) -> None:
+    assert loops.gru(**of_gru()) is not None
+    assert loops.gru(**of_gru() | changed) is None
+
+
+@needs_loops
+def test_functions_that_are_not_numpys_are_not_called() -> None:
+    for wrong in (np.exp2, math.exp, None, np.matmul):
+        assert not loops._loops.use_numpy(wrong, np.tanh, np.matmul)
+        assert loops.gru(**of_gru()) is None
+    assert loops._take_from_numpy()
 
 
 @st.composite
@@ -561,3 +563,32 @@ def test_rows_that_a_table_does_not_have_change_none(ids: list[int]) -> None:
     assert (moment == 1).all()
     assert not loops.adagrad_rows(table, np.array([1]), np.ones((1, 2), "float32"), moment, 0.1, 1e-6)
     assert not loops.adagrad_rows(table, np.array([1]), np.ones((1, 3), "float32"), moment[:4], 0.1, 1e-6)
+
+
+@needs_loops
+@pytest.mark.parametrize("rows", [[0], [5, 3], [2**40, 7, 9], [*range(20)]], ids=len)
+@pytest.mark.parametrize(("width", "outer"), [(1, 1), (6, 3), (5000, 1)])
+def test_words_of_rows(rows: list[int], width: int, outer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = RowStream(0x1234567890ABCDEF_FEDCBA0987654321, Rows(np.array(rows), width, outer))
+    compiled = stream.words()
+    monkeypatch.setattr(loops, "COMPILED", False)
+    assert same_bits(compiled, stream.words())
+
+
+@needs_loops
+@pytest.mark.parametrize("dims", [(1, 2), (9, 2), (1000, 3), (9000, 5), (130, 96), (70, 3, 33), (200, 1024)], ids=str)
+def test_sum_rows(dims: tuple[int, ...]) -> None:
+    x = np.random.RandomState(0).randn(*dims).astype("float32")
+    sums = np.empty(dims[1:], "float32")
+    assert loops.sum_rows(x, sums)
+    assert same_bits(sums, np.add.reduce(x, axis=0))
+    whole = np.empty(dims[-1:], "float32")
+    assert loops.sum_rows(x, whole)
+    assert same_bits(whole, np.add.reduce(x, axis=tuple(range(len(dims) - 1))))
+
+
+@needs_loops
+def test_rows_of_one_element_are_not_summed() -> None:
+    assert not loops.sum_rows(np.ones((9, 1), "float32"), np.empty(1, "float32"))
+    assert not loops.sum_rows(np.ones((0, 2), "float32"), np.empty(2, "float32"))
+    assert not loops.sum_rows(np.ones((3, 3), "float32"), np.empty(2, "float32"))

@@ -11,6 +11,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, text
+from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     as_matrix,
@@ -241,7 +242,7 @@ class _Chains(NamedTuple):
 
     def sums(self, rows: Array) -> Array:
         """The sum over every sequence of one number for each row; 0 for empty sequences."""
-        starts, lengths, full, _ = runs_between(self.offsets)
+        starts, lengths, full, _, _ = runs_between(self.offsets)
         if full:
             return np.add.reduceat(rows, starts)
         result = np.zeros(len(lengths), rows.dtype)
@@ -263,7 +264,7 @@ class _Places(NamedTuple):
 
 @lru_cache(64)
 def _places(offsets: tuple[int, ...]) -> _Places:
-    starts, lengths, _, _ = runs_between(offsets)
+    starts, lengths, _, _, _ = runs_between(offsets)
     first = starts[lengths > 0]
     later = np.ones(offsets[-1], bool)
     later[first] = False
@@ -331,9 +332,17 @@ def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
     """(normalised forward weights of every row, numbers for every row, mostly 0, whose sum over a sequence is the
     logarithm of its total weight).
     """
-    exps, scale = steps.batch(x_exps), _scale(w_exps)
-    alpha, counts = np.empty_like(exps), np.ones(len(exps), bool)
-    counts[steps.earlier] = False
+    scale, counts = _scale(w_exps), np.zeros(len(x_exps), bool)
+    counts[steps.places[1]] = steps.last
+    alpha, sequences = np.empty(x_exps.shape, x_exps.dtype), len(steps.order)
+    noted = counts.view(np.uint8)
+    if loops.chains_ahead(x_exps, w_exps[0], scale.going_on, steps.places, sequences, scale.every, alpha, noted):
+        totals = np.add.reduce(alpha, axis=1, keepdims=True)
+        alpha /= totals
+        logs = np.log(totals[:, 0]) * counts
+        logs[steps.after_first] += logs.dtype.type(np.log(scale.factor))
+        return alpha, logs
+    exps, counts = steps.batch(x_exps), steps.last.copy()
     before, number = w_exps[0], 0
     for phase in steps.phases:
         count = phase.step
@@ -341,7 +350,7 @@ def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
         for start in phase:
             rows = slice(start, start + count)
             if number:
-                before = before.dot(scale.going_on, into)
+                before = np.matmul(before, scale.going_on, into)
             before = np.multiply(exps[rows], before, alpha[rows])
             number += 1
             if number % scale.every == 0:
@@ -370,18 +379,20 @@ def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = 
 
 def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
     """(backward weights of every row up to a factor for each row, their products with the row's own weights)."""
-    exps, scale = steps.batch(x_exps), _scale(w_exps)
-    beta, behind, backwards = np.empty_like(exps), np.empty_like(exps), scale.going_on.T.copy()
-    after, number = behind[:0], 0
+    scale, (beta, behind) = _scale(w_exps), np.empty((2, *x_exps.shape), x_exps.dtype)
+    backwards, sequences = scale.going_on.T.copy(), len(steps.order)
+    if loops.chains_back(x_exps, w_exps[1], backwards, steps.places, sequences, scale.every, beta, behind):
+        return beta, behind
+    exps, after, number = steps.batch(x_exps), behind[:0], 0
     for phase in reversed(steps.phases):
         for start in reversed(phase):
             rows = slice(start, start + phase.step)
             now = beta[rows]
             if len(after) < len(now):
                 now[len(after) :] = w_exps[1]
-                after.dot(backwards, now[: len(after)])
+                np.matmul(after, backwards, now[: len(after)])
             else:
-                after.dot(backwards, now)
+                np.matmul(after, backwards, now)
             after = np.multiply(now, exps[rows], behind[rows])
             number += 1
             if number % scale.every == 0:
@@ -438,8 +449,11 @@ def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any
 
 def _best_path(x: Array, w: Array, steps: Steps) -> Array:
     """The label path of the largest weight for every sequence, int64 [rows]."""
+    into, path = w[2:].T.copy(), np.empty(len(x), np.int64)
+    if loops.best_path(x, w[:2], into, steps.places, len(steps.order), path):
+        return path
     scores, going_on = steps.batch(x), w[2:, None]  # becomes, by label, the weights of the best paths up to each row
-    final, path = np.empty((len(steps.order), w.shape[1]), x.dtype), np.empty(len(x), np.int64)
+    final = np.empty((len(steps.order), w.shape[1]), x.dtype)
     score: Array | None = None
     for phase in steps.phases:
         count = phase.step
@@ -455,7 +469,7 @@ def _best_path(x: Array, w: Array, steps: Steps) -> Array:
             score = now
         final[:count] = score
     label = (final + w[1]).argmax(axis=1)
-    into, behind = w[2:].T.copy(), range(0)
+    behind = range(0)
     for phase in reversed(steps.phases):
         count = phase.step
         for start in reversed(phase):
@@ -637,40 +651,46 @@ def _mask(op: Op) -> Run:
     return run
 
 
-class _Padding:
-    """The positions of sequences' rows in a tensor with `length` rows for every sequence."""
+class _Padding(NamedTuple):
+    """The places of sequences' rows in a tensor with as many rows for every sequence, of dims `dims`, its rows counted
+    through; None if the sequences fill it. Calls with the same lengths share this value.
+    """
 
-    def __init__(self, lengths: list[int], length: int):
-        longest = max(lengths, default=0)
-        length = longest if length < 0 else length
-        if length < longest:
-            raise ValueError(f"a sequence has {longest} rows, more than the padded length {length}")
-        self.dims = len(lengths), length
-        self.inside = None if min(lengths, default=0) == length else np.arange(length) < np.array(lengths)[:, None]
-        """A mask of the places that hold rows; None: all do."""
+    dims: tuple[int, int]
+    places: Array | None
 
     def extract_rows(self, padded: Array) -> Array:
         """The rows of the sequences, concatenated in new memory."""
-        if self.inside is None and padded.shape[:2] == self.dims:
-            return padded.reshape(prod(self.dims), *padded.shape[2:]).copy()
-        return padded[self._places()]
+        rows = self._flat(padded)
+        return rows.copy() if self.places is None else rows.take(self.places, axis=0)
 
     def write_rows(self, padded: Array, rows: Array) -> None:
         """Writes the rows of the sequences to their positions."""
-        if self.inside is None and padded.shape[:2] == self.dims:
-            padded[...] = rows.reshape(padded.shape)
-        else:
-            padded[self._places()] = rows
+        self._flat(padded)[... if self.places is None else self.places] = rows
 
-    def _places(self) -> Array:
-        return np.ones(self.dims, bool) if self.inside is None else self.inside
+    def _flat(self, padded: Array) -> Array:
+        if padded.shape[:2] != self.dims:
+            raise ValueError(f"the padded tensor has the dims {list(padded.shape)}, not {self.dims[0]} sequences")
+        return padded.reshape(prod(self.dims), *padded.shape[2:])
+
+
+@lru_cache(64)
+def _padding(lengths: tuple[int, ...], length: int) -> _Padding:
+    longest = max(lengths, default=0)
+    length = longest if length < 0 else length
+    if length < longest:
+        raise ValueError(f"a sequence has {longest} rows, more than the padded length {length}")
+    dims = len(lengths), length
+    if min(lengths, default=0) == length:
+        return _Padding(dims, None)
+    return _Padding(dims, np.flatnonzero(np.arange(length) < np.array(lengths)[:, None]))
 
 
 @plain_kernel("sequence_pad", "Out Length", lod="own")
 def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Array]:
     x, lod = sequences(X, "X")
     lengths = row_counts(lod[-1])
-    padding = _Padding(lengths.tolist(), padded_length)
+    padding = _padding(tuple(lengths.tolist()), padded_length)
     value = plain(PadValue)
     out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
     out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
@@ -681,13 +701,13 @@ def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Arra
 @plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
 def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
     _, lod = sequences(X, "X")
-    return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), padded_length).extract_rows(plain(Out_GRAD)), lod)
+    return LoDTensor(_padding(tuple(row_counts(lod[-1]).tolist()), padded_length).extract_rows(plain(Out_GRAD)), lod)
 
 
 @plain_kernel("sequence_unpad", lod="new")
 def _unpad(X: Any, Length: Any) -> LoDTensor:
     x, lengths = plain(X), plain(Length).reshape(-1).tolist()
-    rows = _Padding(lengths, x.shape[1]).extract_rows(x)
+    rows = _padding(tuple(lengths), x.shape[1]).extract_rows(x)
     return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
 
 
@@ -695,7 +715,7 @@ def _unpad(X: Any, Length: Any) -> LoDTensor:
 def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
     x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
     grad = np.zeros_like(x)
-    _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
+    _padding(tuple(row_counts(lod[-1]).tolist()), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
     return with_lod(X, grad)
 
 
@@ -716,9 +736,14 @@ def _reshape_grad(X: Any, Out_GRAD: Any) -> Any:
 @plain_kernel("sequence_reverse", "Y", lod="own")
 def _reverse(X: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
-    lengths = row_counts(lod[-1])
-    firsts, ends = np.asarray(lod[-1][:-1], np.int64), np.asarray(lod[-1][1:], np.int64)
-    return LoDTensor(x[np.repeat(firsts + ends - 1, lengths) - np.arange(len(x))], lod)
+    return LoDTensor(x.take(_reversed_rows(tuple(lod[-1])), axis=0), lod)
+
+
+@lru_cache(64)
+def _reversed_rows(offsets: tuple[int, ...]) -> Array:
+    """The row of the same sequence that stands in place of each row."""
+    starts, lengths, _, _, ends = runs_between(offsets)
+    return (starts + ends[1:] - 1).repeat(lengths) - np.arange(offsets[-1])
 
 
 def _targets(ids: Any) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -13,7 +13,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, real
 from pstranspile.runtime.arithmetic import is_small, loops, product_of
-from pstranspile.runtime.arithmetic.loops import LstmSlopes
+from pstranspile.runtime.arithmetic.loops import LstmGradients, LstmResults
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
 from pstranspile.runtime.values import Array, LoDTensor
@@ -32,16 +32,16 @@ class Activation(NamedTuple):
 
 
 @cache
-def _numbers(kind: Any) -> tuple[Array, Array]:
-    """(Fluid's lower bound for -x in a sigmoid, 1) as 0-d arrays of an element type, which numpy handles faster than
-    Python numbers.
+def _numbers(kind: Any) -> tuple[Array, Array, Array]:
+    """(Fluid's lower bound for -x in a sigmoid, 1, -1) as 0-d arrays of an element type, which numpy handles faster
+    than Python numbers.
     """
-    return np.array(-13, kind), np.array(1, kind)
+    return np.array(-13, kind), np.array(1, kind), np.array(-1, kind)
 
 
 def _sigmoid(x: Array, out: Array) -> Array:
-    least, one = _numbers(x.dtype)
-    np.negative(x, out)
+    least, one, minus = _numbers(x.dtype)
+    np.multiply(x, minus, out)  # np.negative of some releases of numpy fails in place where elements lie apart
     np.maximum(out, least, out=out)
     np.exp(out, out)
     np.add(out, one, out)
@@ -97,8 +97,9 @@ class Steps:
     `starts` are the offsets of the steps. `order` are the numbers of the sequences, longest first, ties in order.
     `notes` are the starts, the rows and the order as lists. `phases` are the starts as ranges: one range for each run
     of steps with equally many rows, whose step is that number of rows. `earlier` gives, for every row after the first
-    step, the position of the same sequence's row one step earlier. Values with the same LoD share their steps, so they
-    must not be changed.
+    step, the position of the same sequence's row one step earlier. `places` are the starts as an array, and the rows.
+    `last` masks the last rows of sequences in batch order; `after_first` are the rows after the first ones.
+    Values with the same LoD share their steps, so they must not be changed.
     """
 
     rows: Array
@@ -106,31 +107,10 @@ class Steps:
     phases: tuple[range, ...]
     order: Array
     earlier: Array
+    places: tuple[Array, Array]
+    last: Array
+    after_first: Array
     notes: list[list[int]]
-
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """Start and stop of each step in batch order, first to last."""
-        return pairwise(self.starts)
-
-    def split_parts(self, x: Array, parts: int) -> Array:
-        """Rows [rows, parts * width] rearranged step by step, and within a step part by part: [parts * rows, width].
-
-        So each part of a step is contiguous in memory, and so are consecutive parts.
-        """
-        return x.reshape(len(x) * parts, x.shape[1] // parts).take(_part_sources(self, parts), axis=0)
-
-    def merge_parts(self, parted: Array, parts: int) -> Array:
-        """The inverse of `split_parts`, in batch order: [rows, parts * width]."""
-        return parted.take(_part_positions(self, parts), axis=0).reshape(len(self.rows), parts * parted.shape[1])
-
-    def joined_back(self, parts: Array) -> Array:
-        """Parts in batch order [parts, rows, width], rearranged to rows in the order of the sequences, [rows, parts *
-        width].
-        """
-        count, rows, width = parts.shape
-        result = np.empty((rows, count, width), parts.dtype)
-        result[self.rows] = parts.swapaxes(0, 1)
-        return result.reshape(rows, count * width)
 
     def batch(self, rows: Array) -> Array:
         """The rows in batch order."""
@@ -164,7 +144,15 @@ class Steps:
 
     def with_batch_lod(self, batch: Array) -> LoDTensor:
         """Values in batch order with the notes that Fluid stores in place of their LoD: steps, rows and order."""
-        return LoDTensor(batch, self.notes)
+        return LoDTensor(batch, _Notes(self))
+
+
+class _Notes(list[list[int]]):
+    """The notes of steps, which know these steps."""
+
+    def __init__(self, steps: Steps):
+        super().__init__(steps.notes)
+        self.steps = steps
 
 
 def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], Steps]:
@@ -176,23 +164,6 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
     if len(lod) != 1:
         raise ValueError(f"{slot} has {len(lod)} levels of LoD, a recurrent unit takes one")
     return data, lod, steps_between(tuple(lod[0]), reverse)
-
-
-@lru_cache(32)
-def _part_positions(steps: Steps, parts: int) -> Array:
-    """The positions of each row's parts, in batch order, within the result of `Steps.split_parts`."""
-    counts = np.diff(steps.starts)
-    begins = np.repeat(np.asarray(steps.starts[:-1], np.int64), counts)
-    first = np.arange(len(steps.rows)) + (parts - 1) * begins
-    return (first[:, None] + np.arange(parts) * np.repeat(counts, counts)[:, None]).reshape(-1)
-
-
-@lru_cache(32)
-def _part_sources(steps: Steps, parts: int) -> Array:
-    """For every row of the result of `Steps.split_parts` its row and part in the input."""
-    result = np.empty(parts * len(steps.rows), np.int64)
-    result[_part_positions(steps, parts)] = (steps.rows[:, None] * parts + np.arange(parts)).reshape(-1)
-    return result
 
 
 @lru_cache(32)
@@ -214,54 +185,38 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
     before = np.arange(first, len(rows)) - np.repeat(counts[:-1], counts[1:])
     changes = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)] if len(counts) else []
     phases = tuple(range(starts[a], starts[b], starts[a + 1] - starts[a]) for a, b in pairwise(changes))
-    return Steps(rows, starts, phases, order, before, [starts, rows.tolist(), order.tolist()])
+    places = np.asarray(starts, np.int64), np.ascontiguousarray(rows, np.int64)
+    last = np.ones(len(rows), bool)
+    last[before] = False
+    return Steps(
+        rows, starts, phases, order, before, places, last, rows[first:], [starts, rows.tolist(), order.tolist()]
+    )
 
 
-_STEPS = 400
-_STEPS_OF_LARGE = 20_000
-"""The number of copied elements that cost as much time as separate matrices save in one step, if products with the
-whole matrix are large and those with its parts are not (see `is_small`).
-"""
-
-
-def split_weight(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
-    """The matrices [state, width] of a matrix [state, parts * width], each in memory of its own.
-
-    For a single sequence or few steps it is only the matrix itself, because one product with the whole is faster.
-    """
-    width = weight.shape[1] // parts
-    if not phases or phases[0].step == 1:
-        return [weight]
-    rows = phases[0].step
-    saves_more = is_small(rows, weight[:, :width]) and not is_small(rows, weight)
-    if sum(map(len, phases)) * (_STEPS_OF_LARGE if saves_more else _STEPS) < width * width:
-        return [weight]
-    return list(weight.reshape(len(weight), parts, width).swapaxes(0, 1).copy())
+_STEPS = 20_000
+"""The number of copied elements that cost as much time as products with the copy save in one step."""
 
 
 def transpose_matrix(matrix: Array, phases: Sequence[range]) -> Array:
     """The transposed matrix, in memory of its own if this makes the products with the rows of steps faster."""
     steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, matrix.T))
-    return matrix.T.copy() if steps * _STEPS_OF_LARGE >= matrix.size else matrix.T
+    return matrix.T.copy() if steps * _STEPS >= matrix.size else matrix.T
 
 
-def by_part(parted: Array, phase: range, parts: int) -> Array:
-    """A view of what `Steps.split_parts` gives for the steps of a phase: [steps, parts, rows of a step, width]."""
-    rows = parted[parts * phase.start : parts * phase.stop]
-    return rows.reshape(len(phase), parts, phase.step, parted.shape[1])
-
-
-def one_step(count: int) -> tuple[range, ...]:
-    """The phases of sequences with one row each."""
-    return (range(0, count, count),) if count else ()
+@lru_cache(32)
+def one_step(count: int) -> Steps:
+    """The steps of sequences with one row each."""
+    return steps_between(tuple(range(count + 1)))
 
 
 def steps_noted(batch: Any, slot: str) -> Steps:
-    """The steps that `Steps.with_batch_lod` stored with values in batch order, for a gradient op.
+    """The steps that `Steps.noted` stored with values in batch order, for a gradient op.
 
     Raises ValueError if there are none.
     """
     data, lod = sequences(batch, slot)
+    if isinstance(lod, _Notes) and len(lod[1]) == len(data):
+        return lod.steps
     if len(lod) != 3 or len(lod[1]) != len(data):
         raise ValueError(f"{slot} does not say which rows come when: it is no result of a recurrent unit")
     return _steps_from_lod(*map(tuple, lod))
@@ -270,6 +225,12 @@ def steps_noted(batch: Any, slot: str) -> Steps:
 @lru_cache(32)
 def _steps_from_lod(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...]) -> Steps:
     return _steps(np.asarray(rows, np.int64), list(starts), np.asarray(order, np.int64))
+
+
+def _total(rows: Array) -> Array:
+    """The sum of the rows, added in order."""
+    sums = np.empty(rows.shape[1:], rows.dtype)
+    return sums if loops.sum_rows(rows, sums) else np.add.reduce(rows, axis=0)
 
 
 def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:
@@ -320,37 +281,17 @@ class Parameters(NamedTuple):
         return self.weight.shape[1] // 4
 
 
-class Values(NamedTuple):
-    """The values that the forward pass keeps, each [rows, ...] in batch order: gates, cells, their activations, hidden
-    states, and outputs, which are projections if there is one.
-    """
-
-    gates: Array
-    cells: Array
-    active: Array
-    hidden: Array
-    outputs: Array
+def _tanh_of_projection(unit: Unit) -> bool | None:
+    """Whether the projection's activation is tanh, for the compiled loops; None if they don't have the unit."""
+    usual = unit.gate is ACTIVATIONS["sigmoid"] and unit.cell is unit.candidate is ACTIVATIONS["tanh"]
+    if not usual or unit.cell_clip > 0 or unit.projection_clip > 0:
+        return None
+    if unit.projection is ACTIVATIONS["identity"]:
+        return False
+    return True if unit.projection is ACTIVATIONS["tanh"] else None
 
 
-class Gradients(NamedTuple):
-    """Gradients of the gates [4, rows, h] in batch order, of the parameters, and of the initial states in the order of
-    the batch.
-    """
-
-    gates: Array
-    weight: Array
-    peepholes: Array | None
-    projection: Array | None
-    state: Array
-    cell: Array
-
-
-def _for_rows(peepholes: Array | None, count: int) -> Array | None:
-    """The peepholes repeated for each of several rows, [3, count, h]; None without peepholes."""
-    return None if peepholes is None else peepholes[:, None].repeat(count, axis=1)
-
-
-def forward(unit: Unit, params: Parameters, steps: Steps, x: Array, state: Array, cell: Array) -> Values:
+def forward(unit: Unit, params: Parameters, steps: Steps, x: Array, state: Array, cell: Array) -> LstmResults:
     """Runs all steps from initial states in batch order.
 
     Raises ValueError for rows whose width does not fit the weights.
@@ -358,182 +299,154 @@ def forward(unit: Unit, params: Parameters, steps: Steps, x: Array, state: Array
     width = params.width
     if x.shape[1:] != (4 * width,):
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
-    parted = steps.split_parts(x + params.bias, 4)
-    cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
-    outputs = hidden if params.projection is None else np.empty((len(x), params.projection.shape[1]), parted.dtype)
-    result, matrices = Values(parted, cells, active, hidden, outputs), split_weight(params.weight, 4, steps.phases)
+    weights, usual = (params.bias, params.peepholes, params.weight, params.projection), _tanh_of_projection(unit)
+    if usual is not None and (made := loops.lstm(x, weights, (state, cell), steps.places, usual)) is not None:
+        return made
+    gates = steps.batch(x + params.bias)
+    cells, active, hidden = np.empty((3, len(x), width), gates.dtype)
+    outputs = hidden if params.projection is None else np.empty((len(x), params.projection.shape[1]), gates.dtype)
     for phase in steps.phases:
-        state, cell = _phase(unit, params, matrices, phase, result, state[: phase.step], cell[: phase.step])
-    return result._replace(gates=steps.merge_parts(parted, 4))
+        into = gates, cells, active, hidden, outputs
+        state, cell = _phase(unit, params, phase, into, state[: phase.step], cell[: phase.step])
+    return LstmResults(gates, active, hidden, outputs, steps.back(outputs), steps.back(cells))
 
 
 def _phase(
-    unit: Unit, params: Parameters, matrices: list[Array], phase: range, values: Values, state: Array, cell: Array
+    unit: Unit, params: Parameters, phase: range, values: tuple[Array, ...], state: Array, cell: Array
 ) -> tuple[Array, Array]:
     """Runs the steps of one phase forwards from a state and a cell [rows, ...]; gives the last state and cell.
 
-    Fills in the values of the steps. Gates are laid out as `Steps.split_parts` does.
+    Fills in the values of the steps: the gates, which hold their inputs at first, the cells, their activations, the
+    hidden states and the outputs.
     """
-    count, (parted, cells, active, hidden, outputs) = phase.step, values
-    product, peepholes = product_of(count, matrices[0]), _for_rows(params.peepholes, count)
-    parts, into, spare = by_part(parted, phase, 4), np.empty((4, *cell.shape), parted.dtype), np.empty_like(cell)
-    products = list(zip(matrices, into, strict=False))
-    if len(matrices) == 1:
-        whole = into.reshape(count, 4 * params.width)
-        products, into = [(matrices[0], whole)], whole.reshape(count, 4, params.width).swapaxes(0, 1)
-    for step, start in enumerate(phase):
-        rows, now = slice(start, start + count), parts[step]
-        for matrix, target in products:
-            product(state, matrix, target)
-        now += into
-        c, i, f, o = now[0], now[1], now[2], now[3]
+    count, width, (gates, cells, active, hidden, outputs) = phase.step, params.width, values
+    product, into = product_of(count, params.weight), np.empty((count, 4 * width), gates.dtype)
+    project = None if params.projection is None else product_of(count, params.projection)
+    for start in phase:
+        rows = slice(start, start + count)
+        product(state, params.weight, into)
+        gates[rows] += into
+        c, i, f, o = gates[rows].reshape(count, 4, width).swapaxes(0, 1)
         unit.candidate.apply(c, c)
-        if peepholes is None:
-            unit.gate.apply(now[1:], now[1:])
-        else:
-            i += np.multiply(cell, peepholes[0], spare)
-            f += np.multiply(cell, peepholes[1], spare)
-            unit.gate.apply(now[1:3], now[1:3])
-        if loops.lstm_cell(c, i, f, cell, cells[rows]):
-            cell = cells[rows]
-        else:
-            np.multiply(cell, f, spare)
-            cell = np.multiply(c, i, cells[rows])
-            cell += spare
+        if params.peepholes is not None:
+            i += cell * params.peepholes[0]
+            f += cell * params.peepholes[1]
+        unit.gate.apply(i, i)
+        unit.gate.apply(f, f)
+        cell = np.add(c * i, cell * f, cells[rows])
         if unit.cell_clip > 0:
             np.clip(cell, -unit.cell_clip, unit.cell_clip, out=cell)
-        if peepholes is not None:
-            o += np.multiply(cell, peepholes[2], spare)
-            unit.gate.apply(o, o)
+        if params.peepholes is not None:
+            o += cell * params.peepholes[2]
+        unit.gate.apply(o, o)
         state = np.multiply(o, unit.cell.apply(cell, active[rows]), hidden[rows])
-        if params.projection is not None:
-            state = np.dot(state, params.projection, outputs[rows])
-            unit.projection.apply(state, state)
+        if project is not None:
+            project(state, params.projection, outputs[rows])
+            state = unit.projection.apply(outputs[rows], outputs[rows])
             if unit.projection_clip > 0:
                 np.clip(state, -unit.projection_clip, unit.projection_clip, out=state)
     return state, cell
 
 
-def _lstm_slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> tuple[LstmSlopes, Array | None]:
-    """(local derivatives of all steps in batch order, mask of the cells that are not clipped; None if no cells are
-    clipped).
-
-    Derivatives by cells include the paths through peepholes.
+class _Slopes(NamedTuple):
+    """The local derivatives of all steps of a long short-term memory, each [rows, h] or [3, rows, h]: of the hidden
+    state by the input of the output gate and by the cell; of the cell by the inputs of the candidate and of the other
+    two gates [3, rows, h], and by the previous cell. `within` masks the cells that are not clipped; None if no cells
+    are clipped.
     """
+
+    output: Array
+    cell: Array
+    inner: Array
+    kept: Array
+    within: Array | None
+
+
+def _lstm_slopes(
+    unit: Unit, peepholes: Array | None, gates: Array, active: Array, cells: Array, before: Array
+) -> _Slopes:
+    """The local derivatives of all steps in batch order. Those by cells include the paths through peepholes."""
     count, width = before.shape
-    parts = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy is fastest on contiguous arrays
-    (c, i, f, o), gates, inner = parts, unit.gate.slope(parts[1:]), np.empty((3, count, width), parts.dtype)
+    parts = gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy is fastest on contiguous arrays
+    (c, i, f, o), slopes, inner = parts, unit.gate.slope(parts[1:]), np.empty((3, count, width), parts.dtype)
     np.multiply(unit.candidate.slope(c), i, inner[0])
-    np.multiply(gates[0], c, inner[1])
-    np.multiply(gates[1], before, inner[2])
-    output, cell, kept = gates[2], unit.cell.slope(values.active), f
-    output *= values.active
+    np.multiply(slopes[0], c, inner[1])
+    np.multiply(slopes[1], before, inner[2])
+    output, cell, kept = slopes[2], unit.cell.slope(active), f
+    output *= active
     cell *= o
     if peepholes is not None:
         cell += output * peepholes[2]
         kept += inner[1] * peepholes[0]
         kept += inner[2] * peepholes[1]
-    within = np.abs(values.cells) < unit.cell_clip if unit.cell_clip > 0 else None
-    return LstmSlopes(output, cell, inner, kept), within
+    return _Slopes(output, cell, inner, kept, np.abs(cells) < unit.cell_clip if unit.cell_clip > 0 else None)
 
 
-def _before_projection(unit: Unit, projection: Array, outputs: Array, grad: Array) -> Array:
-    """The gradient of the hidden state from that of the output. `grad` becomes the gradient before the activation."""
-    grad *= unit.projection.slope(outputs)
-    if unit.projection_clip > 0:
-        grad *= np.abs(outputs) < unit.projection_clip
-    return np.dot(grad, projection.T)
+def backward(
+    unit: Unit, params: Parameters, steps: Steps, values: tuple[Array, Array, Array, Array], grad: Array, first: Any
+) -> LstmGradients:
+    """The gradients of the steps, from the gradient of the outputs and the initial states of the forward pass.
 
-
-class _Way(NamedTuple):
-    """Buffers of the backward pass: `gates` [4, rows, h] for the gradients of the gates' inputs, the transposed
-    weights, and `whole` [rows, 4 h], the same gradients as `gates` if these are stored side by side.
+    `values` are the gates, cells, activations of cells, and outputs; cells, outputs and their gradient are in the order
+    of the sequences.
     """
-
-    matrices: list[Array]
-    gates: Array
-    whole: Array | None
-
-
-def _way(params: Parameters, phases: Sequence[range], rows: int) -> _Way:
-    matrices = [transpose_matrix(matrix, phases) for matrix in split_weight(params.weight, 4, phases)]
-    if len(matrices) > 1:
-        return _Way(matrices, np.empty((4, rows, params.width), params.weight.dtype), None)
-    whole = np.empty((rows, 4 * params.width), params.weight.dtype)
-    return _Way(matrices, whole.reshape(rows, 4, params.width).swapaxes(0, 1), whole)
+    weight = transpose_matrix(params.weight, steps.phases)
+    projection, usual = None if params.projection is None else params.projection.T, _tanh_of_projection(unit)
+    if usual is not None:
+        weights, places = (weight, projection), steps.places
+        made = loops.lstm_back(values, grad, weights, params.peepholes, first, places, usual)
+        if made is not None:
+            return made
+    (gates, cells, active, outputs), (state, cell) = values, first
+    cells, outputs, projected = (steps.batch(value) for value in (cells, outputs, grad))
+    before = steps.previous_rows(cells, cell)
+    slopes, result = _lstm_slopes(unit, params.peepholes, gates, active, cells, before), np.empty_like(gates)
+    of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
+    for phase in reversed(steps.phases):
+        states = of_state[: phase.step], of_cell[: phase.step]
+        _phase_back(unit, (weight, projection), phase, slopes, outputs, projected, result, *states)
+    return LstmGradients(
+        of_state, of_cell, steps.previous_rows(outputs, state), before, projected, result, steps.back(result)
+    )
 
 
 def _phase_back(
     unit: Unit,
-    params: Parameters,
+    weights: tuple[Array, Array | None],
     phase: range,
-    slopes: LstmSlopes,
-    within: Array | None,
+    slopes: _Slopes,
     outputs: Array,
     grad: Array,
-    way: _Way,
+    result: Array,
     state: Array,
     cell: Array,
 ) -> None:
-    """Runs the steps of one phase backwards and fills in the gradients of the gates' inputs.
+    """Runs the steps of one phase backwards and fills in the gradients of the gates' inputs, `result` [rows, 4 h].
 
-    `grad` are the gradients of the outputs. `state` and `cell` [rows, ...] hold the gradients that come from later
-    steps, and are overwritten with those for earlier steps.
+    `grad` are the gradients of the outputs, which become those before the projection's activation. `state` and `cell`
+    [rows, ...] hold the gradients that come from later steps, and are overwritten with those for earlier steps.
     """
-    count, (matrices, gates, whole) = phase.step, way
-    product, through, spare = product_of(count, matrices[0]), np.empty_like(state), np.empty_like(cell)
-    to_inner, to_output = gates[:3], gates[3]
-    of_output, of_cell, of_inner, kept = slopes
-    plain = params.projection is None and within is None
+    count, (weight, projection) = phase.step, weights
+    product = product_of(count, weight)
+    gates = result.reshape(len(result), 4, -1).swapaxes(0, 1)
     for start in reversed(phase):
         rows = slice(start, start + count)
-        if not (plain and loops.lstm_back(grad, state, cell, slopes, gates, start, count)):
-            now = grad[rows]
-            now += state
-            if params.projection is not None:
-                now = _before_projection(unit, params.projection, outputs[rows], now)
-            np.multiply(now, of_output[rows], to_output[rows])
-            cell += np.multiply(now, of_cell[rows], spare)
-            if within is not None:
-                cell *= within[rows]
-            np.multiply(cell, of_inner[:, rows], to_inner[:, rows])
-            cell *= kept[rows]
-        if whole is not None:
-            product(whole[rows], matrices[0], state)
-            continue
-        product(gates[0, rows], matrices[0], state)
-        for matrix, of in zip(matrices[1:], gates[1:, rows], strict=True):
-            product(of, matrix, through)
-            state += through
-
-
-def backward(
-    unit: Unit, params: Parameters, steps: Steps, values: Values, grad: Array, state: Array, cell: Array
-) -> Gradients:
-    """The gradients, from the gradient of the outputs in batch order and the initial states of the forward pass."""
-    before = steps.previous_rows(values.cells, cell)
-    slopes, within = _lstm_slopes(unit, params.peepholes, values, before)
-    way = _way(params, steps.phases, len(before))
-    projected = grad.copy()  # becomes the gradient of the projection before its activation
-    of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
-    for phase in reversed(steps.phases):
-        states = of_state[: phase.step], of_cell[: phase.step]
-        _phase_back(unit, params, phase, slopes, within, values.outputs, projected, way, *states)
-    peepholes = None
-    if params.peepholes is not None:
-        products = [way.gates[1] * before, way.gates[2] * before, way.gates[3] * values.cells]
-        peepholes = np.stack([product.sum(axis=0) for product in products])
-    states_before = steps.previous_rows(values.outputs, state).T
-    return Gradients(
-        way.gates,
-        np.dot(states_before, way.whole)
-        if way.whole is not None
-        else np.concatenate([np.dot(states_before, gradient) for gradient in way.gates], axis=1),
-        peepholes,
-        None if params.projection is None else np.dot(values.hidden.T, projected),
-        of_state,
-        of_cell,
-    )
+        now = grad[rows]
+        now += state
+        if projection is not None:
+            now *= unit.projection.slope(outputs[rows])
+            if unit.projection_clip > 0:
+                now *= np.abs(outputs[rows]) < unit.projection_clip
+            hidden = np.empty_like(cell)
+            product_of(count, projection)(now, projection, hidden)
+            now = hidden
+        np.multiply(now, slopes.output[rows], gates[3, rows])
+        cell += now * slopes.cell[rows]
+        if slopes.within is not None:
+            cell *= slopes.within[rows]
+        np.multiply(cell, slopes.inner[:, rows], gates[:3, rows])
+        cell *= slopes.kept[rows]
+        product(result[rows], weight, state)
 
 
 # Kernels of the gated recurrent unit, over sequences and of a single step.
@@ -581,136 +494,110 @@ def _weights(weight: Array) -> _Weights:
     return _Weights(gates.reshape(width, 2 * width), candidate.reshape(width, width))
 
 
-def _add_bias(x: Array, bias: Any, weight: Array) -> Array:
-    if x.shape[1:] != weight.shape[1:]:
-        raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {weight.shape[1]}, that of Weight")
-    return x if bias is None else x + plain(bias).reshape(1, -1)
+def _is_usual(unit: _Unit) -> bool:
+    """Whether the compiled loops have the activations of the unit."""
+    return unit.gate is ACTIVATIONS["sigmoid"] and unit.candidate is ACTIVATIONS["tanh"]
 
 
 def _forward(
-    unit: _Unit, weights: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
-) -> None:
-    """Computes the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
-
-    `parted` [3 rows, h] holds the inputs of the gates and the candidate of each step, part by part, and is overwritten
-    with their values. `before` is the initial state.
+    unit: _Unit, weight: Array, bias: Any, steps: Steps, x: Array, first: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Runs all steps from initial states in batch order: gives the gates and candidates, the reset states and the
+    hidden states in batch order, and the hidden states in the order of the sequences.
     """
-    gate, candidate, origin = unit
-    matrices, width = split_weight(weights.gates, 2, phases), before.shape[1]
-    scratch, through = np.empty((2 * len(before), width), parted.dtype), np.empty_like(before)
-    for phase in phases:
-        count = phase.step
-        product, before, through = product_of(count, weights.candidate), before[:count], through[:count]
-        values, into = by_part(parted, phase, 3), scratch[: 2 * count].reshape(2, count, width)
-        whole, to_update, to_reset = None, into[0], into[1]
-        if len(matrices) == 1:
-            whole = into.reshape(count, 2 * width)
-            into = whole.reshape(count, 2, width).swapaxes(0, 1)
-        for step, start in enumerate(phase):
-            rows, now = slice(start, start + count), values[step]
-            both, c = now[:2], now[2]
-            if whole is None:
-                product(before, matrices[0], to_update)
-                product(before, matrices[1], to_reset)
-            else:
-                product(before, matrices[0], whole)
-            both += into
-            gate.apply(both, both)
-            r_before = np.multiply(both[1], before, reset[rows])
-            product(r_before, weights.candidate, through)
-            c += through
-            candidate.apply(c, c)
-            first, last = (c, before) if origin else (before, c)
-            before = np.subtract(last, first, hidden[rows])
-            before *= both[0]
-            before += first
+    weights, width = _weights(weight), len(weight)
+    if x.shape[1:] != weight.shape[1:]:
+        raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {weight.shape[1]}, that of Weight")
+    bias = None if bias is None else plain(bias).reshape(-1)
+    if _is_usual(unit):
+        made = loops.gru(x, bias, weights.gates, weights.candidate, first, steps.places, unit.origin)
+        if made is not None:
+            return made
+    gates = steps.batch(x if bias is None else x + bias)
+    reset, hidden = np.empty((2, len(x), width), gates.dtype)
+    for phase in steps.phases:
+        first = _steps_of_phase(unit, weights, phase, gates, reset, hidden, first[: phase.step])
+    return gates, reset, hidden, steps.back(hidden)
 
 
-class _Slopes(NamedTuple):
-    """The local derivatives of a step, each [rows, h] in batch order.
-
-    `update`, `kept`, `candidate`: of the hidden state by the input of the update gate, the previous hidden state, and
-    the input of the candidate. `reset`, `reset_gate`: of the reset hidden state by the input of the reset gate and by
-    the previous hidden state.
-    """
-
-    update: Array
-    kept: Array
-    candidate: Array
-    reset: Array
-    reset_gate: Array
-
-
-def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
-    rows, width = before.shape
-    u, r, c = gates.reshape(rows, 3, width).swapaxes(0, 1).copy()  # contiguous, which is fastest in numpy
-    update = np.subtract(before, c) if unit.origin else np.subtract(c, before)
-    update *= unit.gate.slope(u)
-    rest, candidate, reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
-    candidate *= rest if unit.origin else u
-    reset *= before
-    return _Slopes(update, u if unit.origin else rest, candidate, reset, r)
+def _steps_of_phase(
+    unit: _Unit, weights: _Weights, phase: range, gates: Array, reset: Array, hidden: Array, before: Array
+) -> Array:
+    """Runs the steps of a phase from a state, in batch order; gives the last state."""
+    count, width = phase.step, reset.shape[1]
+    product, into = product_of(count, weights.gates), np.empty((count, 2 * width), gates.dtype)
+    for_candidate, through = product_of(count, weights.candidate), np.empty((count, width), gates.dtype)
+    for start in phase:
+        rows = slice(start, start + count)
+        product(before, weights.gates, into)
+        both, c = gates[rows, : 2 * width], gates[rows, 2 * width :]
+        both += into
+        unit.gate.apply(both, both)
+        u, r = both[:, :width], both[:, width:]
+        for_candidate(np.multiply(r, before, reset[rows]), weights.candidate, through)
+        c += through
+        unit.candidate.apply(c, c)
+        first, last = (c, before) if unit.origin else (before, c)
+        before = np.subtract(last, first, hidden[rows])
+        before *= u
+        before += first
+    return before
 
 
 class _Gradients(NamedTuple):
-    """The gradients of the inputs of the gates and the candidate, `parts` [3, rows, h] in batch order.
-
-    `gates` are the gradients of both gates, [rows, 2 h], if they are stored side by side.
+    """Gradients of the initial states in batch order, the states before each row, and the gradients of the inputs in
+    batch order and in the order of the sequences.
     """
 
-    parts: Array
-    gates: Array | None
+    state: Array
+    before: Array
+    gates: Array
+    x: Array
 
 
-def _backward(weights: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
-    """Runs all steps backwards. `grad` are the gradients of the hidden states in batch order. `carried` [sequences, h],
-    zeros at first, becomes the gradient of the initial states.
-    """
-    rows_in_all, width = grad.shape
-    matrices, whole = split_weight(weights.gates, 2, phases), None
-    result = np.empty((3, rows_in_all, width), grad.dtype)
-    if len(matrices) == 1:
-        side_by_side = np.empty((rows_in_all, 3 * width), grad.dtype)
-        result = side_by_side.reshape(rows_in_all, 3, width).swapaxes(0, 1)
-        whole = side_by_side[:, : 2 * width]
-    update, reset, candidate = result
-    to_update, kept, to_candidate, to_reset, reset_gate = slopes
-    turns = [transpose_matrix(matrix, phases) for matrix in (*matrices, weights.candidate)]
-    from_update, from_reset, from_candidate = turns[0], turns[-2], turns[-1]
-    scratch = np.empty_like(carried)
-    for phase in reversed(phases):
+def _backward(
+    unit: _Unit, weight: Array, steps: Steps, gates: Array, hidden: Array, grad: Array, first: Array
+) -> _Gradients:
+    """Runs all steps backwards. `grad` are the gradients of the hidden states in the order of the sequences."""
+    weights, width = _weights(weight), len(weight)
+    from_gates, from_candidate = (transpose_matrix(matrix, steps.phases) for matrix in weights)
+    if _is_usual(unit):
+        matrices = from_gates, from_candidate
+        made = loops.gru_back(gates, hidden, grad, first, matrices, steps.places, unit.origin)
+        if made is not None:
+            return _Gradients(*made)
+    before, grad, result = steps.previous_rows(hidden, first), steps.batch(grad), np.empty_like(gates)
+    u, r, c = gates.reshape(len(gates), 3, width).swapaxes(0, 1).copy()  # contiguous, which is fastest in numpy
+    rest, to_candidate, to_reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
+    to_update = (before - c if unit.origin else c - before) * unit.gate.slope(u)
+    to_candidate *= rest if unit.origin else u
+    to_reset *= before
+    kept, carried = u if unit.origin else rest, np.zeros_like(first)
+    for phase in reversed(steps.phases):
         count = phase.step
-        product, now, through = product_of(count, from_candidate), carried[:count], scratch[:count]
+        now, through = carried[:count], np.empty_like(carried[:count])
+        candidate_back, gates_back = product_of(count, from_candidate), product_of(count, from_gates)
         for start in reversed(phase):
             rows = slice(start, start + count)
             now += grad[rows]
-            u = np.multiply(now, to_update[rows], update[rows])
-            c = np.multiply(now, to_candidate[rows], candidate[rows])
+            np.multiply(now, to_update[rows], result[rows, :width])
+            np.multiply(now, to_candidate[rows], result[rows, 2 * width :])
             now *= kept[rows]
-            product(c, from_candidate, through)
-            r = np.multiply(through, to_reset[rows], reset[rows])
-            through *= reset_gate[rows]
+            candidate_back(result[rows, 2 * width :], from_candidate, through)
+            np.multiply(through, to_reset[rows], result[rows, width : 2 * width])
+            through *= r[rows]
             now += through
-            if whole is None:
-                product(u, from_update, through)
-                now += through
-                product(r, from_reset, through)
-            else:
-                product(whole[rows], from_update, through)
+            gates_back(result[rows, : 2 * width], from_gates, through)
             now += through
-    return _Gradients(result, whole)
+    return _Gradients(carried, before, result, steps.back(result))
 
 
-def _weight_gradient(weight: Array, result: _Gradients, before: Array, reset: Array) -> Array:
+def _weight_gradient(weight: Array, result: _Gradients, reset: Array) -> Array:
     """The gradient of the weights, as products over the rows of all steps."""
     width, total = len(weight), np.empty_like(weight)
     gates, candidate = _weights(total)
-    if result.gates is None:
-        np.matmul(before.T, result.parts[0], out=gates[:, :width])
-        np.matmul(before.T, result.parts[1], out=gates[:, width:])
-    else:
-        np.matmul(before.T, result.gates, out=gates)
-    np.matmul(reset.T, result.parts[2], out=candidate)
+    np.matmul(result.previous_rows.T, result.gates[:, : 2 * width], out=gates)
+    np.matmul(reset.T, result.gates[:, 2 * width :], out=candidate)
     return total
 
 
@@ -720,18 +607,10 @@ def _gru(
 ) -> tuple[Any, ...]:
     x, lod, steps = steps_of(Input, "Input", is_reverse)
     weight, state = plain(Weight), None if H0 is None else plain(H0)
-    weights, width = _weights(weight), len(weight)
-    require_rows(state, len(steps.order), width, "H0")
-    parted = steps.split_parts(_add_bias(x, Bias, weight), 3)
-    hidden, reset = np.empty((2, len(x), width), parted.dtype)
-    first = steps.initial(state, width, parted.dtype)
-    _forward(unit, weights, steps.phases, parted, first, reset, hidden)
-    return (
-        LoDTensor(steps.back(hidden), lod),
-        steps.with_batch_lod(steps.merge_parts(parted, 3)),
-        reset,
-        steps.with_batch_lod(hidden),
-    )
+    require_rows(state, len(steps.order), len(weight), "H0")
+    first = steps.initial(state, len(weight), x.dtype)
+    gates, reset, hidden, states = _forward(unit, weight, Bias, steps, x, first)
+    return LoDTensor(states, lod), steps.with_batch_lod(gates), reset, steps.with_batch_lod(hidden)
 
 
 @plain_kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
@@ -748,25 +627,18 @@ def _gru_grad(
     steps = steps_noted(BatchGate, "BatchGate")
     weight, gates = plain(Weight), plain(BatchGate)
     first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
-    before = steps.previous_rows(plain(BatchHidden), first)
-    slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
-    carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
-    result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
-    weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
-    bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
-    return steps.joined_back(result.parts), weight_grad, steps.initial_back(carried), bias
+    result = _backward(unit, weight, steps, gates, plain(BatchHidden), plain(Hidden_GRAD), first)
+    weight_grad = _weight_gradient(weight, result, plain(BatchResetHiddenPrev))
+    return result.x, weight_grad, steps.initial_back(result.state), _total(result.gates)[None]
 
 
 @plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
 def _gru_unit(
     Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None, *, unit: _Unit = per_op(_unit)
 ) -> tuple[Array, ...]:
-    (rows, width), weights = HiddenPrev.shape, _weights(Weight)
     require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
-    parts = _add_bias(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
-    reset, hidden = np.empty((2, rows, width), parts.dtype)
-    _forward(unit, weights, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
-    return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
+    gates, reset, hidden, _ = _forward(unit, Weight, Bias, one_step(len(Input)), Input, HiddenPrev)
+    return gates, reset, hidden
 
 
 @kernel("gru_unit_grad", "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD", lod="none")
@@ -776,12 +648,9 @@ def _gru_unit_grad(op: Op) -> Run:
     def run(
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
-        rows, width = HiddenPrev.shape
-        slopes, before_grad = _slopes(unit, Gate, HiddenPrev), np.zeros_like(HiddenPrev)
-        result = _backward(_weights(Weight), slopes, one_step(rows), Hidden_GRAD, before_grad)
-        weight_grad = _weight_gradient(Weight, result, HiddenPrev, ResetHiddenPrev)
-        bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
-        return result.parts.swapaxes(0, 1).reshape(rows, 3 * width), before_grad, weight_grad, bias
+        result = _backward(unit, Weight, one_step(len(Gate)), Gate, Hidden_GRAD, Hidden_GRAD, HiddenPrev)
+        weight_grad = _weight_gradient(Weight, result, ResetHiddenPrev)
+        return result.x, result.state, weight_grad, _total(result.gates)[None]
 
     return run
 
@@ -792,10 +661,13 @@ def _gate(x: Array) -> Array:
 
 @kernel("lstm_unit", "C H", lod="none")
 def _lstm_unit(op: Op) -> Run:
-    forget_bias = op.attrs["forget_bias"]
+    forget_bias = real(op, "forget_bias")
 
     def run(X: Array, C_prev: Array) -> tuple[Array, Array]:
         i, f, o, g = _quarters(X, C_prev)
+        cell, hidden = np.empty_like(C_prev), np.empty_like(C_prev)
+        if loops.lstm_unit(X, C_prev, forget_bias, cell, hidden):
+            return cell, hidden
         cell = C_prev * _gate(f + forget_bias) + _gate(i) * np.tanh(g)
         return cell, _gate(o) * np.tanh(cell)
 
@@ -804,10 +676,13 @@ def _lstm_unit(op: Op) -> Run:
 
 @kernel("lstm_unit_grad", "X@GRAD C_prev@GRAD", lod="none")
 def _lstm_unit_grad(op: Op) -> Run:
-    forget_bias, gate = op.attrs["forget_bias"], activation("sigmoid")
+    forget_bias, gate = real(op, "forget_bias"), activation("sigmoid")
 
     def run(X: Array, C_prev: Array, C: Array, C_GRAD: Array, H_GRAD: Array) -> tuple[Array, Array]:
         i, f, o, g = _quarters(X, C_prev)
+        x_grad, before_grad = np.empty_like(X), np.empty_like(C_prev)
+        if loops.lstm_unit_back(X, C_prev, C, (C_GRAD, H_GRAD), forget_bias, x_grad, before_grad):
+            return x_grad, before_grad
         i, f, o, g = _gate(i), _gate(f + forget_bias), _gate(o), np.tanh(g)
         active = np.tanh(C)
         grad = C_GRAD + H_GRAD * o * (1 - active * active)
@@ -825,7 +700,8 @@ def _lstm_unit_grad(op: Op) -> Run:
 def _quarters(x: Array, cell: Array) -> list[Array]:
     if x.shape != (len(cell), 4 * cell.shape[1]):
         raise ValueError(f"X has the dims {list(x.shape)}, C_prev {list(cell.shape)}: X must be 4 times as wide")
-    return np.split(x, 4, axis=1)
+    h = cell.shape[1]
+    return [x[:, :h], x[:, h : 2 * h], x[:, 2 * h : 3 * h], x[:, 3 * h :]]
 
 
 # Kernels of the long short-term memory over sequences, with and without a projection of the hidden state.
@@ -861,11 +737,15 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
     return Parameters(weight, flat[: 4 * width], peepholes, projection)
 
 
-def _bias_gradient(result: Gradients) -> Array:
-    parts = [np.add.reduce(result.gates, axis=1).reshape(-1)]
-    if result.peepholes is not None:
-        parts.append(result.peepholes.reshape(-1))
-    return np.concatenate(parts)[None]
+def _weight_gradients(params: Parameters, result: LstmGradients, cells: Array) -> tuple[Array, Array]:
+    """The gradients of the weights and of the bias with its peepholes, from the cells in batch order."""
+    weight, width = np.matmul(result.previous_rows.T, result.gates), params.width
+    bias = _total(result.gates)
+    if params.peepholes is None:
+        return weight, bias[None]
+    inner = result.gates[:, width : 3 * width].reshape(len(cells), 2, width) * result.cells_before[:, None]
+    output = _total(result.gates[:, 3 * width :] * cells)
+    return weight, np.concatenate([bias, _total(inner).reshape(-1), output])[None]
 
 
 def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array, Array]:
@@ -883,9 +763,8 @@ def _lstm(
 ) -> tuple[Any, ...]:
     x, lod, steps = steps_of(Input, "Input", unit.reverse)
     params = _parameters(unit, plain(Weight), plain(Bias), None)
-    values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
-    hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
-    return hidden, cell, steps.with_batch_lod(values.gates), values.active
+    made = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
+    return LoDTensor(made.states, lod), LoDTensor(made.cells, lod), steps.with_batch_lod(made.gates), made.active
 
 
 @plain_kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
@@ -904,11 +783,10 @@ def _lstm_grad(
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     params = _parameters(unit, plain(Weight), plain(Bias), None)
-    hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
-    values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
-    result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
+    cells, values = plain(Cell), (plain(BatchGate), plain(Cell), plain(BatchCellPreAct), plain(Hidden))
+    result = backward(unit, params, steps, values, plain(Hidden_GRAD), _initial(steps, H0, C0, params))
     states = steps.initial_back(result.state), steps.initial_back(result.cell)
-    return steps.joined_back(result.gates), result.weight, _bias_gradient(result), *states
+    return result.x, *_weight_gradients(params, result, steps.batch(cells)), *states
 
 
 @plain_kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
@@ -924,9 +802,9 @@ def _lstmp(
 ) -> tuple[Any, ...]:
     x, lod, steps = steps_of(Input, "Input", unit.reverse)
     params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-    values = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
-    projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.outputs, values.cells))
-    return projection, cell, steps.with_batch_lod(values.gates), values.active, values.hidden
+    made = forward(unit, params, steps, x, *_initial(steps, H0, C0, params))
+    cells = LoDTensor(made.cells, lod)
+    return LoDTensor(made.states, lod), cells, steps.with_batch_lod(made.gates), made.active, made.hidden
 
 
 @plain_kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
@@ -947,8 +825,8 @@ def _lstmp_grad(
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-    projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
-    values = Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
-    result = backward(unit, params, steps, values, grad, *_initial(steps, H0, C0, params))
-    states = steps.initial_back(result.state), steps.initial_back(result.cell)
-    return steps.joined_back(result.gates), result.weight, result.projection, _bias_gradient(result), *states
+    cells, values = plain(Cell), (plain(BatchGate), plain(Cell), plain(BatchCellPreAct), plain(Projection))
+    result = backward(unit, params, steps, values, plain(Projection_GRAD), _initial(steps, H0, C0, params))
+    states, projection = (result.state, result.cell), np.matmul(plain(BatchHidden).T, result.projected)
+    weight, bias = _weight_gradients(params, result, steps.batch(cells))
+    return result.x, weight, projection, bias, *map(steps.initial_back, states)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import int_attr, ints_attr, real
-from pstranspile.runtime.arithmetic import dot, shares_of_runs, sum_runs
+from pstranspile.runtime.arithmetic import dot, loops, shares_of_runs, sum_runs
 from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     as_matrix,
@@ -82,7 +82,7 @@ def _run_sequence_expand_grad(X: Any, Y: Any, Out_GRAD: Any, *, op: Op) -> objec
 
 def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
     """The sum of each of several runs of rows that make up x; zeros for an empty run."""
-    starts, counts, filled, _ = runs_between((0, *accumulate(lengths)))
+    starts, counts, filled, _, _ = runs_between((0, *accumulate(lengths)))
     if filled:
         return sum_runs(x, starts, counts)
     result = np.zeros((len(counts), *x.shape[1:]), x.dtype)
@@ -143,16 +143,53 @@ class _Windows(NamedTuple):
         windows.reshape(-1, *windows.shape[2:])[self.outside] = 0
 
 
-def _windows(op: Op, offsets: Sequence[int]) -> _Windows:
+def _gather_and_spread(
+    op: Op,
+) -> tuple[Callable[[Array, list[int]], Array], Callable[[Array, list[int], Array], Array]]:
+    """Functions of rows x and their offsets: one gives the windows of rows, [rows, contextLength * width], with zeros
+    outside of the sequence; the other the sums of all occurrences of each row in given windows.
+    """
     length, start = int_attr(op, "contextLength"), int_attr(op, "contextStart")
-    if op.attrs["contextStride"] != 1:
-        raise ValueError(f"contextStride is {op.attrs['contextStride']}, it must be 1")
-    return _windows_between(tuple(offsets), start, length)
+
+    def refuse() -> None:
+        if op.attrs["contextStride"] != 1:
+            raise ValueError(f"contextStride is {op.attrs['contextStride']}, it must be 1")
+
+    def gather(x: Array, offsets: list[int]) -> Array:
+        refuse()
+        windows = np.empty((len(x), length * x[:1].size), x.dtype)
+        if len(x) and loops.unfold_runs(x, _ends_of_filled(tuple(offsets)), start, length, windows):
+            return windows
+        return _windows_between(tuple(offsets), start, length).gather(x)
+
+    def spread(x: Array, offsets: list[int], windows: Array) -> Array:
+        refuse()
+        result, count = np.zeros(x.shape, x.dtype), len(x)
+        if count and loops.fold_runs(result, _ends_of_filled(tuple(offsets)), start, length, windows):
+            return result
+        places = _windows_between(tuple(offsets), start, length)
+        parts = windows.reshape(*places.rows.shape, *x.shape[1:])
+        places.clear(parts)
+        for column in reversed(range(length)):  # sums are in the order of windows
+            shift = places.shifts[column]
+            low, high = max(0, -shift), min(count, count - shift)
+            if low < high:
+                result[low + shift : high + shift] += parts[low:high, column]
+        return result
+
+    return gather, spread
+
+
+@lru_cache(64)
+def _ends_of_filled(offsets: tuple[int, ...]) -> Array:
+    """The offsets without those of empty sequences."""
+    starts, lengths, filled, _, ends = runs_between(offsets)
+    return ends if filled else np.append(starts[lengths > 0], ends[-1:])
 
 
 @lru_cache(64)
 def _windows_between(offsets: tuple[int, ...], start: int, length: int) -> _Windows:
-    starts, lengths, _, _ = runs_between(offsets)
+    starts, lengths, _, _, _ = runs_between(offsets)
     first = starts.repeat(lengths)[:, None]
     rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
     outside = (rows < first) | (rows >= first + lengths.repeat(lengths)[:, None])
@@ -168,10 +205,11 @@ def _refuse_padding(op: Op) -> None:
 @kernel("sequence_conv", lod="own")
 def _run_sequence_conv(op: Op) -> Run:
     _refuse_padding(op)
+    gather, _ = _gather_and_spread(op)
 
     def run(X: Any, Filter: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
-        return LoDTensor(dot(_windows(op, lod[-1]).gather(x), Filter), lod)
+        return LoDTensor(dot(gather(x, lod[-1]), Filter), lod)
 
     return run
 
@@ -179,22 +217,15 @@ def _run_sequence_conv(op: Op) -> Run:
 @kernel("sequence_conv_grad", "X@GRAD Filter@GRAD", lod="own")
 def _run_sequence_conv_grad(op: Op) -> Run:
     _refuse_padding(op)
+    gather, spread = _gather_and_spread(op)
 
     def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
-        windows, grad = _windows(op, lod[-1]), plain(Out_GRAD)
-        filter_grad = dot(windows.gather(x), grad, transpose_a=True) if has_output(op, "Filter@GRAD") else None
+        grad = plain(Out_GRAD)
+        filter_grad = dot(gather(x, lod[-1]), grad, transpose_a=True) if has_output(op, "Filter@GRAD") else None
         if not has_output(op, "X@GRAD"):
             return None, filter_grad
-        spread = dot(grad, Filter, transpose_b=True).reshape(*windows.rows.shape, *x.shape[1:])
-        windows.clear(spread)
-        x_grad, count = np.zeros(x.shape, x.dtype), len(x)
-        for column in reversed(range(len(windows.shifts))):  # sums are in the order of windows
-            shift = windows.shifts[column]
-            low, high = max(0, -shift), min(count, count - shift)
-            if low < high:
-                x_grad[low + shift : high + shift] += spread[low:high, column]
-        return LoDTensor(x_grad, lod), filter_grad
+        return LoDTensor(spread(x, lod[-1], dot(grad, Filter, transpose_b=True)), lod), filter_grad
 
     return run
 
@@ -337,17 +368,17 @@ def _run_sequence_pool(op: Op) -> Run:
     def run(X: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
         offsets = lod[-1]
-        starts, lengths, full, even = runs_between(tuple(offsets))
+        starts, lengths, full, even, _ = runs_between(tuple(offsets))
         if full:  # the usual case
             if pool == "MAX":
-                out, index = _largest(x, offsets, index_wanted)
-                return upper(out, lod), index
+                out, index = _largest(x, offsets)
+                return upper(out, lod), index if index_wanted else None
             return upper(x.copy() if even == 1 else pool_sequences(x, starts, lengths), lod), None
         out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
         index = np.full(out.shape, -1, np.int32) if index_wanted else None
         filled = lengths > 0
         if filled.any() and pool == "MAX":
-            out[filled], result = _largest(x, [0, *lengths[filled].cumsum().tolist()], index_wanted)
+            out[filled], result = _largest(x, [0, *lengths[filled].cumsum().tolist()])
             if index is not None:
                 index[filled] = result
         elif filled.any():
@@ -357,31 +388,32 @@ def _run_sequence_pool(op: Op) -> Run:
     return run
 
 
-def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Array, Array | None]:
-    """The largest values of every sequence, none of them empty, and, if wanted, the first rows of x that hold them.
+def _largest(x: Array, offsets: Sequence[int]) -> tuple[Array, Array]:
+    """The largest values of every sequence, none of them empty, and the first rows of x that hold them.
 
     NaN is the largest of its column.
     """
-    starts, lengths, _, _ = runs_between(tuple(offsets))
+    starts, lengths, _, _, ends = runs_between(tuple(offsets))
+    out, index = np.empty((len(starts), *x.shape[1:]), x.dtype), np.empty((len(starts), *x.shape[1:]), np.int32)
+    if loops.largest_of_runs(x, ends, out, index):
+        return out, index
     padded = side_by_side(x, offsets)
     if padded is not None:
-        largest = np.maximum.reduce(padded[0], axis=1)
-        first = starts.reshape(-1, *(1 for _ in x.shape[1:]))
-        return largest, (padded[0].argmax(axis=1) + first).astype(np.int32) if index_wanted else None
+        within, first = padded[0].argmax(axis=1), starts.reshape(-1, *(1 for _ in x.shape[1:]))
+        return np.take_along_axis(padded[0], within[:, None], axis=1)[:, 0], (within + first).astype(np.int32)
     largest = np.maximum.reduceat(x, starts, axis=0)
-    if not index_wanted:
-        return largest, None
     holds = x == largest.repeat(lengths, axis=0)
     holds |= x != x
     rows = np.arange(len(x), dtype=np.int32).reshape(-1, *(1 for _ in x.shape[1:]))
-    return largest, np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
+    index = np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
+    return np.take_along_axis(x, index, axis=0), index
 
 
 @plain_kernel("sequence_pool_grad", "X@GRAD", lod="own")
 def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str = per_op(_pool_type)) -> LoDTensor:
     x, lod = sequences(X, "X")
     grad = plain(Out_GRAD)
-    starts, lengths, full, _ = runs_between(tuple(lod[-1]))
+    starts, lengths, full, _, _ = runs_between(tuple(lod[-1]))
     if pool in ("SUM", "AVERAGE", "SQRT"):
         if pool != "SUM":
             grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
@@ -412,7 +444,7 @@ def _run_sequence_softmax(X: Any) -> LoDTensor:
 
 def _non_empty(offsets: list[int]) -> tuple[Array, Array]:
     """Starts and lengths of the sequences that are not empty."""
-    starts, lengths, full, _ = runs_between(tuple(offsets))
+    starts, lengths, full, _, _ = runs_between(tuple(offsets))
     return (starts, lengths) if full else (starts[lengths > 0], lengths[lengths > 0])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -388,6 +388,12 @@ def _tdm_sampler_values(op: Op) -> Run:
         if count >= stop - start:
             raise ValueError(f"a level of {stop - start} nodes can't give {count} that are not the positive one")
 
+    starts = [0, *accumulate(int(positive) + count for count in counts)]
+    of_column = np.repeat(np.arange(len(counts)), np.diff(starts))
+    is_positive = np.zeros(starts[-1], bool)
+    if positive:
+        is_positive[starts[:-1]] = True
+
     def fresh(surroundings: Surroundings, rows: int, width: int) -> Array:
         """Random words for each row of the batch, from a separate stream for every level."""
         key, offset = surroundings.stream(op.output("Out") or op.type, 0, op.inputs["X"][0], (rows, width))
@@ -399,28 +405,24 @@ def _tdm_sampler_values(op: Op) -> Run:
             rng = _numbers(seed, len(layer))
             samples = [_sample_negatives(rng, layer, node, count) if node else [0] * count for node in path.tolist()]
             return np.array(samples, "int64").reshape(len(path), count)
-        order = np.where(layer == path[:, None], np.uint64(2**64 - 1), fresh(surroundings, len(path), len(layer)))
-        return np.argsort(order, axis=1, kind="stable")[:, :count]
+        order = fresh(surroundings, len(path), len(layer))
+        order[layer == path[:, None]] = 2**64 - 1
+        return order.argsort(axis=1, kind="stable")[:, :count]
 
     def run(surroundings: Surroundings, X: Array, Travel: Array, Layer: Array) -> tuple[Array, Array, Array]:
         leaves, nodes = X.reshape(-1), Layer.reshape(-1)
         check_ids(leaves, len(Travel), "leaf")
         if Travel.shape[1] < len(counts) or bounds[-1] > len(nodes):
             raise ValueError(f"Travel has {Travel.shape[1]} levels and Layer {len(nodes)} nodes, the op names more")
-        out: list[Array] = []
-        labels: list[Array] = []
-        mask: list[Array] = []
+        paths, taken = Travel.take(leaves, axis=0), np.empty((len(leaves), len(of_column)), kind)
         for level, (count, (start, stop)) in enumerate(zip(counts, pairwise(bounds), strict=True)):
-            path = Travel[leaves, level]
-            there = (path != 0)[:, None]
-            parts = [path[:, None]] if positive else []
-            parts.append(nodes[start:stop][sample_level(surroundings, nodes[start:stop], path, count)])
-            held = np.concatenate(parts, axis=1)
-            out.append(np.where(there, held, 0))
-            labels.append(np.where(there, np.arange(held.shape[1]) < int(positive), False))
-            mask.append(np.broadcast_to(there, held.shape))
-        whole = [np.concatenate(parts, axis=1).astype(kind) for parts in (out, labels, mask)]
-        return whole[0], whole[1], whole[2]
+            here, layer = taken[:, starts[level] : starts[level + 1]], nodes[start:stop]
+            path = paths[:, level]
+            if positive:
+                here[:, 0] = path
+            here[:, int(positive) :] = layer.take(sample_level(surroundings, layer, path, count))
+        there = paths.take(of_column, axis=1) != 0
+        return taken * there, (there & is_positive).astype(kind), there.astype(kind)
 
     return run
 

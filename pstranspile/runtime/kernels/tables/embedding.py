@@ -136,7 +136,7 @@ def _fused_embedding_seq_pool(op: Op) -> Run:
         if padding >= 0:
             rows[ids == padding] = 0
         rows = rows.reshape(len(ids), -1)
-        starts, lengths, full, _ = runs_between(tuple(lod[-1]))
+        starts, lengths, full, _, _ = runs_between(tuple(lod[-1]))
         if full:
             return upper(sum_runs(rows, starts, lengths), lod)
         out = np.zeros((len(lengths), rows.shape[1]), rows.dtype)

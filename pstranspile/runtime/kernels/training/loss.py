@@ -724,6 +724,22 @@ def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Pa
         return _Paths(np.where(ended, 0, table), (code > 0) & ~ended, ~ended)
     classes = int_attr(op, "num_classes", 2)
     check_ids(label, classes, "the label")
+    if classes <= _KNOWN_LEAVES:
+        label = label.reshape(-1)
+        return _Paths(*[part.take(label, axis=0) for part in _tree(classes)])
+    return _to_leaves(label, classes)
+
+
+_KNOWN_LEAVES = 1 << 14
+"""Up to this many classes, the paths to all of them are calculated once."""
+
+
+@lru_cache(4)
+def _tree(classes: int) -> _Paths:
+    return _to_leaves(np.arange(classes), classes)
+
+
+def _to_leaves(label: Array, classes: int) -> _Paths:
     leaf = label.reshape(-1, 1).astype("int64") + classes
     step = np.arange((classes - 1).bit_length())
     used = leaf >> (step + 1) > 0
