@@ -1,8 +1,8 @@
 """Checks of arguments of public functions: a TypeError says what to pass instead.
 
-`checked` holds every argument of a function to the type that it declares. What types don't say, such as limits of
-numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module has the
-required programs.
+`check_arguments` holds every argument of a function to the type that it declares. What types don't say, such as
+limits of numbers, the function checks with `expect_number` and others here; `require_programs` checks that a module
+has the required programs.
 """
 
 from __future__ import annotations

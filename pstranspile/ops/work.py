@@ -131,7 +131,7 @@ def bytes_of(tensor: TensorType | None) -> int:
 
 def operations(op: Op, inputs: Types, outputs: Types) -> float:
     """The number of floating-point operations of an op with inputs and outputs of these types, by slot."""
-    ruled = _ruled(op, inputs, outputs, lambda stated: stated.rule)
+    ruled = _work_by_rule(op, inputs, outputs, lambda stated: stated.rule)
     if ruled is not None:
         return ruled
     facts = facts_of(op.type)
@@ -140,7 +140,7 @@ def operations(op: Op, inputs: Types, outputs: Types) -> float:
     return float(max((elements(types, slot) for types in (inputs, outputs) for slot in types), default=0))
 
 
-def _ruled(op: Op, inputs: Types, outputs: Types, chosen: Callable[[_Stated], WorkRule | None]) -> float | None:
+def _work_by_rule(op: Op, inputs: Types, outputs: Types, chosen: Callable[[_Stated], WorkRule | None]) -> float | None:
     """What the chosen rule of an op gives, or for a gradient that of its op for each gradient that it makes; 0 if types
     are not known, None without a rule.
     """
@@ -242,7 +242,7 @@ def memory_traffic(op: Op, inputs: Types, outputs: Types) -> float:
     is_sparse = bool(facts.sparse_gradient) and bool(op.attrs.get("is_sparse"))
     unread = facts.sparse_gradient.removesuffix("@GRAD") if is_sparse else facts.looks_up
     read = _size({slot: types for slot, types in inputs.items() if slot != unread})
-    copied = _ruled(op, inputs, outputs, lambda stated: stated.copies) or 0.0
+    copied = _work_by_rule(op, inputs, outputs, lambda stated: stated.copies) or 0.0
     each = max((tensor.dtype.size for types in inputs.values() for tensor in types if tensor is not None), default=0)
     looked_up = written if facts.looks_up and facts.looks_up in inputs else 0
     return read + written + looked_up + 2.0 * each * copied

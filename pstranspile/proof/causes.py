@@ -688,7 +688,7 @@ class Suspicion:
         if not wrong:
             return [], False
         if self.moved and not self.turning:
-            wrong, first = self._turned(wrong, first)
+            wrong, first = self._misfits_of_reordered(wrong, first)
         remaining, suspects = self.misfits(())
         alike = self._alike_types(suspects)
         result, others = list[Cause](), list[Cause]()
@@ -716,7 +716,7 @@ class Suspicion:
         kept = list(dict.fromkeys(placed or result))  # what stands in no file has been added to the user's step
         return kept, certain
 
-    def _turned(self, wrong: set[str], first: list[int]) -> tuple[set[str], list[int]]:
+    def _misfits_of_reordered(self, wrong: set[str], first: list[int]) -> tuple[set[str], list[int]]:
         """What `misfits` finds with `turning`, which stays set if the whole batch makes the same of its rows in that
         order; else what was found without.
         """

@@ -204,7 +204,7 @@ def _of_model(cause: Cause, training: Training) -> ModelCause:
 
 
 def _make_feeds(training: Training, trainers: int) -> tuple[list[dict[str, Array]], tuple[str, ...]]:
-    """(what is fed of batches like the one that the model was traced with, what they do not show) (`batches_like`)."""
+    """The feeds made of batches like the traced one, and what they do not show (`batches_like`)."""
     module = training.module
     rows = max((len(array) for array in module.example.values() if array.ndim), default=1)
     made = batches_like(module, module.main, STEPS, max(rows, 2 * trainers), 0, trainers)

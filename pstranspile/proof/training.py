@@ -123,14 +123,14 @@ class _Branches:
                 self.found.append(index)
             if not mixed.isdisjoint(read) or self._has_rows(read & of_feed):
                 mixed.update(name for name in names if not self._has_rows([name]))
-        self.needed = self._needed()
+        self.needed = self._branch_ops()
         self.values: dict[str, Any] = {}
 
     def _has_rows(self, names: Iterable[str]) -> bool:
         held = (self.program.main_block.vars.get(name) for name in names)
         return any(var is not None and var.tensor is not None and -1 in var.tensor.shape for var in held)
 
-    def _needed(self) -> list[int]:
+    def _branch_ops(self) -> list[int]:
         """The numbers of the ops that compute the branches."""
         ops = self.program.main_block.ops
         wanted, result = set[str](), list[int]()
@@ -165,7 +165,7 @@ class _Branches:
         known = [side for side in sides if side is not None]
         if len(known) < len(sides):
             return set()
-        return {index for at, index in enumerate(self.found) if not _alike(*(side[at] for side in known))}
+        return {index for at, index in enumerate(self.found) if not _on_same_sides(*(side[at] for side in known))}
 
 
 def _side(op: Op, values: Mapping[str, Any]) -> Any:
@@ -175,7 +175,7 @@ def _side(op: Op, values: Mapping[str, Any]) -> Any:
     return chosen[0] if chosen else np.equal(values[op.input("X") or ""], made[0])
 
 
-def _alike(whole: Any, *parts: Any) -> bool:
+def _on_same_sides(whole: Any, *parts: Any) -> bool:
     """Whether the shares of a batch lie on the sides on which their rows lie in the whole batch."""
     if all(part.shape == whole.shape for part in parts):
         return all(np.array_equal(part, whole) for part in parts)
@@ -241,7 +241,7 @@ def _on_both_sides(
             continue
         for at, (other, others) in enumerate(drawn):
             pairs = [pair for pair in zip(branches.found, sides, others, strict=True) if pair[0] in left]
-            if any(not _alike(one, two) or (not at and one.size > 1) for _, one, two in pairs):
+            if any(not _on_same_sides(one, two) or (not at and one.size > 1) for _, one, two in pairs):
                 parts = [((other, share)[number % 2], length) for number, length in enumerate(lengths)]
                 made = {name: np.concatenate([part[name][:length] for part, length in parts]) for name in share}
                 if left & branches.crossed({**made, **fixed}, shares):
@@ -264,12 +264,12 @@ def _drawn_shares(batches: Sequence[Mapping[str, Any]], size: int, seed: int) ->
                 chosen = np.resize(random.choice(rows, number, replace=False), size)
                 factors = np.where(np.arange(size), scale[1], scale[0])
                 yield {
-                    name: array[chosen] if whole[name] else _multiplied(array[chosen], factors)
+                    name: array[chosen] if whole[name] else _scaled_rows(array[chosen], factors)
                     for name, array in pool.items()
                 }
 
 
-def _multiplied(array: Any, factors: Any) -> Any:
+def _scaled_rows(array: Any, factors: Any) -> Any:
     """The numbers of rows, each multiplied by its factor; those from 0 to 1, which may be probabilities, stay there."""
     made = (array * factors.reshape(-1, *[1] * (array.ndim - 1))).astype(array.dtype)
     return np.minimum(made, array.max()) if array.size and array.min() >= 0 and array.max() <= 1 else made

@@ -132,7 +132,7 @@ def _seconds(trial: Trial, effort: Effort) -> float:
     found: list[float] = []
     end = perf_counter() + effort.seconds
     while len(found) < LEAST_STEPS or (perf_counter() < end and len(found) < MOST_STEPS):
-        batch = {name: _copied(value) for name, value in trial.feed.items()}
+        batch = {name: _copy_value(value) for name, value in trial.feed.items()}
         others += 1.0
         start = process_time()
         prepared.step(batch)
@@ -147,7 +147,8 @@ LEAST_STEPS, MOST_STEPS = 5, 60
 """The fewest and the most steps of a trial."""
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
+    """A copy of a fed value, in other memory."""
     return value._replace(data=value.data.copy()) if isinstance(value, LoDTensor) else value.copy()
 
 

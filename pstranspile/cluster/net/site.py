@@ -721,7 +721,7 @@ class Site:
         """Gives up the trainers about which others justly claim that they take no part any more. Raises Refused if this
         one is among them.
 
-        The claim of one trainer is not enough where others hear the trainer in question: see `_believed`.
+        The claim of one trainer is not enough where others hear the trainer in question: see `_justified_claimants`.
         """
         for about in list(self._claims):
             peer = self.peers.get(about)

@@ -243,7 +243,9 @@ def _machines(
     waits = False
     # Messages are copies of what they carry: those that are sent are kept until the other side has them, those that
     # come until their values are replaced. A server writes an answer once for all trainers.
-    machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages, _sent(flows) + _answered(flows))]
+    machines = [
+        _cost(_names(plan.trainers), plan.trainers, step, moved, messages, _sent_bytes(flows) + _received_bytes(flows))
+    ]
     told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _message_endpoints(op))
     steps = [step]
     known: dict[object, tuple[StepCost, bool]] = {}
@@ -258,7 +260,7 @@ def _machines(
         waits = waits or waits_too
         count = float(told[server.endpoint] * plan.trainers)
         machines.append(
-            _cost(f"pserver_{number}", 1, of_server, server.moved, count, _answered(flows[number : number + 1]))
+            _cost(f"pserver_{number}", 1, of_server, server.moved, count, _received_bytes(flows[number : number + 1]))
         )
     names = [machine.machine for machine in machines]
     places = places_of(plan, trainer, step)
@@ -266,12 +268,12 @@ def _machines(
     return tuple(machines), step.loops, Work(names, steps, flows, reduced, waits, places, background)
 
 
-def _sent(flows: Iterable[Flow]) -> float:
+def _sent_bytes(flows: Iterable[Flow]) -> float:
     """The bytes that a trainer sends in a step."""
     return sum(each.up for flow in flows for each in flow.exchanges)
 
 
-def _answered(flows: Iterable[Flow]) -> float:
+def _received_bytes(flows: Iterable[Flow]) -> float:
     """The bytes that a trainer gets in a step."""
     return sum(each.down for flow in flows for each in flow.exchanges)
 

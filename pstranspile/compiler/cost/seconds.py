@@ -379,14 +379,14 @@ def job_seconds(
     found = model.estimate_step(batch_rows)
     if crash is not None:
         require_slow({crash.machine: 1.0}, plan.trainers, len(plan.pservers))
-        found = found._replace(crash=_crashed(crash, plan, work, found, profiles))
+        found = found._replace(crash=_crash_cost(crash, plan, work, found, profiles))
     if not slow:
         return found
     without = _Model(plan, work, profiles, link, processors, EMPTY).estimate_step(batch_rows)
     return found._replace(slow=slow, unslowed=without.step)
 
 
-def _crashed(crash: Crash, plan: Plan, work: Work, found: JobSeconds, profiles: Profiles) -> CrashSeconds:
+def _crash_cost(crash: Crash, plan: Plan, work: Work, found: JobSeconds, profiles: Profiles) -> CrashSeconds:
     """What a crash costs a job whose step is known."""
     server = crash.machine.startswith("pserver")
     number = int(crash.machine.rpartition("_")[2])
@@ -490,7 +490,7 @@ class _Model:
     # the time of a step
 
     def estimate_step(self, batch_rows: int) -> JobSeconds:
-        """How long a step takes, and what it has to do with which machine."""
+        """How long a step takes, the machine that bounds it, and what every machine does meanwhile."""
         together = self._work.waits or not self._work.flows
         traces = [self._trace(self._simulated_groups())] if together else self._alone()
         own = [each.period / TICKS / self._every for each in traces]
@@ -551,7 +551,7 @@ class _Model:
         )
 
     def _simulated_groups(self) -> list[Group]:
-        """The trainers as they are simulated together: one by one if servers answer them one after the other."""
+        """The groups of trainers that are simulated: single trainers if servers answer them one after the other."""
         if not self._work.flows:
             return [each.group for each in self.trainers]
         singles = [
@@ -695,7 +695,7 @@ class _Model:
         return result
 
     def _exchange_stages(self, place: ExchangePoint, ops: Sequence[tuple[str, float]]) -> list[Stage]:
-        """The stages of a place: one, or two for sums, whose parts go before the sums come."""
+        """The stages of a place: one, or two for sums, whose parts are sent before the sums are received."""
         own, served = self._profiles.trainers.wire, self._profiles.servers.wire
         if place.sums:
             others = max(self._count - 1, 1) * 2

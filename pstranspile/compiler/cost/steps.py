@@ -380,7 +380,7 @@ class _Memory:
     def peak(self, count: int) -> int:
         """The most bytes during any of `count` ops."""
         last = dict(self._last)
-        inside = {name: source for name in self._over if (source := self._within(name))}
+        inside = {name: source for name in self._over if (source := self._memory_owner(name))}
         for name in reversed(inside):  # the last one of a chain first
             last[inside[name]] = max(last[inside[name]], last[name])
         change = [0] * (count + 1)
@@ -390,7 +390,7 @@ class _Memory:
                 change[last[root] + 1] -= self._size[root]
         return max(self._levels(change), default=0)
 
-    def _within(self, name: str) -> str:
+    def _memory_owner(self, name: str) -> str:
         """The value in whose memory one is made, "" if it has its own."""
         source = self._root(self._over[name])
         alone = self._made[source] == self._made[name] == self._readers[source] == 1 and self._root(name) == name

@@ -520,7 +520,7 @@ def _mark_cumulative_norms(torch: Any, model: Any) -> Generator[None]:
 
 
 def _without_compilation(torch: Any, model: Any, loss: Loss | None) -> Any:
-    """Has what `torch.compile` gave run as it is written inside the block."""
+    """Runs functions compiled by `torch.compile` as they are written, inside the block."""
     compiled = any(type(one).__name__ == "OptimizedModule" for one in model.modules())
     if compiled or hasattr(loss, "_torchdynamo_orig_callable"):
         return torch.compiler.set_stance("force_eager")

@@ -208,7 +208,7 @@ def _watch_unsupported(torch: Any, findings: list[Diagnostic]) -> Generator[None
 
 
 def _current_user_line() -> Location | None:
-    """The user's line that is run."""
+    """The line of the user's code that is running."""
     return user_line("".join(traceback.format_stack()))
 
 

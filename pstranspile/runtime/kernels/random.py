@@ -82,7 +82,7 @@ class Rows(NamedTuple):
 
 
 def _positions_in_rows(sizes: Array) -> Array:
-    """The position of each element within its row."""
+    """The position of each element within its row, for rows of these sizes."""
     return np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 

@@ -42,7 +42,7 @@ def written(value: Stream | Array) -> Iterator[bytes | memoryview]:
 
 
 def combine_parts(parts: Sequence[TablePart]) -> TableRows:
-    """The content of all parts as arrays."""
+    """The rows of all parts of a table as arrays."""
     if len(parts) == 1 and parts[0].start == 0:
         return rows_of(parts[0].held)
     return concat_tables([part.held for part in parts], [part.start for part in parts])
@@ -149,7 +149,7 @@ def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
     `scope` has the table that a state belongs to.
     """
     if value.__class__ is LargeTable:
-        return to_selected_rows(value.rows(), value.numbered)
+        return to_selected_rows(value.rows(), value.total_height)
     if value.__class__ is TableState:
         table: LargeTable = scope[value.table]
         rows = table.rows()

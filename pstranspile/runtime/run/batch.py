@@ -326,7 +326,7 @@ class BatchAxes:
         shape = self._shape(name, block)
         facts = facts_of(op.type)
         if facts.row_order == "by_values":
-            return self._selected(op, block, shape, given) if given else None
+            return self._selected_axis(op, block, shape, given) if given else None
         if facts.row_order in ("handed_on", "ranked"):
             first = next((axis for _, axis in given), None)
             ranked = facts.row_order == "ranked"
@@ -348,7 +348,7 @@ class BatchAxes:
         var = self._program.find_var(name, block)
         return var.shape if var is not None else ()
 
-    def _selected(self, op: Op, block: int, shape: tuple[int, ...], given: list[tuple[str, Axis]]) -> Axis:
+    def _selected_axis(self, op: Op, block: int, shape: tuple[int, ...], given: list[tuple[str, Axis]]) -> Axis:
         """The axis of the rows in what an op selects by their content, or by the same places on every machine."""
         source, axis = given[0]
         known, place = self._shape(source, block), len(axis.before)

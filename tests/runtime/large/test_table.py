@@ -31,10 +31,12 @@ from pstranspile.runtime.large.forms import (
     part_of_rows,
     rows_from,
     streams_of,
+    table_from_parts,
     table_with,
     written,
 )
 from pstranspile.runtime.large.table import Drawn, LargeTable, TableState
+from pstranspile.runtime.values import SelectedRows
 from pstranspile.runtime.values.encoding import encode
 
 KEY = stream_key(7, "table")
@@ -302,6 +304,18 @@ def test_all_rows_can_be_given():
     assert held.whole(1)[:5, 0].tolist() == [0.5, 0.5, 0.5, 0.5, 1.5]
     with pytest.raises(ValueError, match=r"it has dims \[9, 3\], the table \[10, 3\]"):
         held.fill(given[1:])
+
+
+def test_a_part_of_a_table_is_made_of_the_values_of_its_rows():
+    held = table(height=10)
+    ids = np.array([3, 12, 17], np.int64)
+    values = [np.full((3, 3), number, np.float32) + ids[:, None] for number in (0, 1)]
+    parts = [SelectedRows(ids, value, 20) for value in values]
+    rows = table_from_parts(held, parts, 10).rows()
+    assert rows.ids.tolist() == [2, 7]
+    assert rows.numbers[:, :, 0].tolist() == [[12.0, 13.0], [17.0, 18.0]]
+    with pytest.raises(ValueError, match="hold other rows"):
+        table_from_parts(held, [parts[0], SelectedRows(ids + 1, values[1], 20)], 10)
 
 
 def test_rules_have_defaults_that_change_nothing():

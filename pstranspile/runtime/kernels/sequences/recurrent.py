@@ -210,7 +210,7 @@ def one_step(count: int) -> Steps:
 
 
 def steps_noted(batch: Any, slot: str) -> Steps:
-    """The steps that `Steps.noted` stored with values in batch order, for a gradient op.
+    """The steps that `Steps.with_batch_lod` stored with values in batch order, for a gradient op.
 
     Raises ValueError if there are none.
     """
@@ -596,7 +596,7 @@ def _weight_gradient(weight: Array, result: _Gradients, reset: Array) -> Array:
     """The gradient of the weights, as products over the rows of all steps."""
     width, total = len(weight), np.empty_like(weight)
     gates, candidate = _weights(total)
-    np.matmul(result.previous_rows.T, result.gates[:, : 2 * width], out=gates)
+    np.matmul(result.before.T, result.gates[:, : 2 * width], out=gates)
     np.matmul(reset.T, result.gates[:, 2 * width :], out=candidate)
     return total
 
@@ -739,7 +739,7 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
 
 def _weight_gradients(params: Parameters, result: LstmGradients, cells: Array) -> tuple[Array, Array]:
     """The gradients of the weights and of the bias with its peepholes, from the cells in batch order."""
-    weight, width = np.matmul(result.previous_rows.T, result.gates), params.width
+    weight, width = np.matmul(result.before.T, result.gates), params.width
     bias = _total(result.gates)
     if params.peepholes is None:
         return weight, bias[None]
