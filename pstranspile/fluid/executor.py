@@ -351,7 +351,7 @@ class Executor:
                     print(text, flush=True)
                 if monitor is not None:
                     last.update(zip(told_of, made[len(shown) :], strict=True))
-                    monitor.between()
+                    monitor.pass_variables()
 
     @contextmanager
     def _one_count_of_prints(self) -> Generator[None]:

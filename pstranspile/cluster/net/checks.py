@@ -17,6 +17,7 @@ from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.cluster import Cluster, names_sent_to
 from pstranspile.cluster.machines.message import Message
+from pstranspile.cluster.machines.rings import RingContribution
 from pstranspile.cluster.machines.script import exchanges_messages, values_of
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.synchronous import SynchronousServer
@@ -330,7 +331,13 @@ def form_of(value: Any) -> str:
         return f"ragged {form_of(value.data)}"
     if isinstance(value, (np.ndarray, np.generic)):
         return f"{value.dtype}{list(value.shape)}"
-    names: dict[object, str] = {str: "a text", int: "a number", float: "a number", type(None): "nothing"}
+    names: dict[object, str] = {
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        type(None): "nothing",
+        RingContribution: "a part of a collective operation",
+    }
     kind: type[object] = value.__class__
     return names.get(kind, f"a {kind.__name__}")
 

@@ -604,7 +604,7 @@ class Block:
             raise ValueError(f'Operator "{type}" has not been registered.{hint}')
         rest = {name: value for name, value in rest.items() if name in schema.attrs or name in GENERIC}
         with (
-            live.inside(self.idx),
+            live.enter_block(self.idx),
             live.roles(
                 live.role if role is None else OpRole(int(role)), *(live.role_vars if role_vars is None else role_vars)
             ),

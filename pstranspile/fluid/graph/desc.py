@@ -51,7 +51,7 @@ class BlockDesc:
     def type_outputs(self, op: Op) -> None:
         """Declares the dims of the outputs of an op in this block, where none are declared. Raises ShapeError."""
         live = self._block.program.live()
-        with live.inside(self._block.idx):
+        with live.enter_block(self._block.idx):
             live.type_outputs(op)
 
     def __eq__(self, other: object) -> bool:

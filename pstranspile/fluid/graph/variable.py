@@ -99,7 +99,7 @@ def _constant(variable: Any) -> Callable[[int], Value]:
 
     def constant(number: int) -> Value:
         draft = variable.block.program.live()
-        with draft.inside(variable.block.idx):
+        with draft.enter_block(variable.block.idx):
             out = draft.fresh("_generated_var", DType.INT32, stop_gradient=True)
             attrs = {"shape": [1], "dtype": DType.INT32, "value": float(number), "force_cpu": True}
             draft.op("fill_constant", {}, {"Out": out}, attrs)

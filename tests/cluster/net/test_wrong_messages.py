@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "ragged": (message(SEND, W, LoDTensor(ONES, [[0, 1000]])), "it brings ragged float32[1000, 20]"),
     "a text": (message(SEND, W, "gradient"), "it brings a text"),
     "nothing": (message(SEND, W), "it brings nothing"),
-    "a part": (message(SEND, W, RingContribution("average", 0, True, "", ONES)), "it brings a Part"),
+    "a part": (message(SEND, W, RingContribution("average", 0, True, "", ONES)), "it brings a part of a collective operation"),
     "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
     # requests
     "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),
