@@ -48,7 +48,7 @@ from pstranspile.ir.table_rules import Rules
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.large.forms import TablePart, streams_of, written
 from pstranspile.runtime.large.table import LargeTable, TableState, rows_on_disk
-from pstranspile.runtime.run.bound import bind
+from pstranspile.runtime.run.bound_ops import bind
 from pstranspile.runtime.values import SelectedRows
 
 WIDTH, IDS, TIMES, HEIGHT = 16, 10_000, 1000, 1 << 40

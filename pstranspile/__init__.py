@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pstranspile.compiler.explain.placement import Placement, why
     from pstranspile.compiler.job import Job, JobError
     from pstranspile.compiler.job.file import load_job
-    from pstranspile.compiler.plan.edited import PlanFile, load_plan, parse_plan
     from pstranspile.compiler.plan.make import Dispatcher, make_plan
     from pstranspile.compiler.plan.plan import Plan
+    from pstranspile.compiler.plan.plan_file import PlanFile, load_plan, parse_plan
     from pstranspile.compiler.verify import verify
     from pstranspile.frontends.loading import export, load, loads
     from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
@@ -69,7 +69,7 @@ _API = {
     "Op": "ir.model:Op",
     "OpRole": "ir.types:OpRole",
     "PlanCost": "compiler.cost.jobs:PlanCost",
-    "PlanFile": "compiler.plan.edited:PlanFile",
+    "PlanFile": "compiler.plan.plan_file:PlanFile",
     "Plan": "compiler.plan.plan:Plan",
     "Profile": "compiler.cost.profile:Profile",
     "Placement": "compiler.explain.placement:Placement",
@@ -98,14 +98,14 @@ _API = {
     "load": "frontends.loading:load",
     "load_checkpoint": "cluster.checkpoint.api:load_checkpoint",
     "load_job": "compiler.job.file:load_job",
-    "load_plan": "compiler.plan.edited:load_plan",
+    "load_plan": "compiler.plan.plan_file:load_plan",
     "load_variables": "runtime.files.variables:load_variables",
     "loads": "frontends.loading:loads",
     "save_checkpoint": "cluster.checkpoint.api:save_checkpoint",
     "save_feeds": "runtime.run.step_feeds:save_feeds",
     "save_variables": "runtime.files.variables:save_variables",
     "make_plan": "compiler.plan.make:make_plan",
-    "parse_plan": "compiler.plan.edited:parse_plan",
+    "parse_plan": "compiler.plan.plan_file:parse_plan",
     "parse_scenario": "cluster.machines.scenario:parse_scenario",
     "prepare": "compiler.compile:prepare",
     "run": "runtime.run.prepared:run",
@@ -192,7 +192,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     place = _API.get(name)
     if place is None:
-        from pstranspile.ir.expect import no_attribute
+        from pstranspile.ir.argument_checks import no_attribute
 
         raise no_attribute(__name__, name, [*__all__, *_PARTS])
     module, _, attribute = place.partition(":")

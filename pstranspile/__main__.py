@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from pstranspile.ir.starting import ToldToEnd, begin, guard
+from pstranspile.ir.startup_signals import ToldToEnd, begin, guard
 
 
 def _send_again(lost: "sys.UnraisableHookArgs") -> None:

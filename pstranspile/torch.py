@@ -21,8 +21,8 @@ from pstranspile.cluster.pytorch import launch
 from pstranspile.frontends.torch.capture import torch_library
 from pstranspile.frontends.torch.optimizers import clip_grad_norm, clip_grad_value
 from pstranspile.frontends.torch.training import Training, operators, trace
+from pstranspile.ir.argument_checks import expect
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import misspelt, open_regular
 from pstranspile.proof.pytorch import ModelCause, ModelReport, assert_equal, check, check_training

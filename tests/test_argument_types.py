@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.ir.expect import declared_kinds, is_whole
+from pstranspile.ir.argument_checks import declared_kinds, is_whole
 
 if TYPE_CHECKING:
     from pstranspile.cluster.ray.session import Session

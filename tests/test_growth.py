@@ -21,7 +21,7 @@ from pstranspile.compiler.explain import answer_text
 from pstranspile.compiler.explain.job import of_compiled
 from pstranspile.compiler.explain.peers import Peers
 from pstranspile.compiler.explain.questions import explain_job, explain_op, explain_role, explain_variable
-from pstranspile.compiler.plan.edited import _BEFORE_COMMENT, _STRINGS, parse_plan
+from pstranspile.compiler.plan.plan_file import _BEFORE_COMMENT, _STRINGS, parse_plan
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError

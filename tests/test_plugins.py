@@ -325,7 +325,7 @@ PRINTING = "def to_swish(module):\n    print('passing')"
 
 SLOW = """
 import sys
-import pstranspile.ops.offered as offered
+import pstranspile.ops.plugins as offered
 
 offered.PATIENCE = float(sys.argv.pop(1))
 from pstranspile.__main__ import main

@@ -16,7 +16,7 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job.file import load_job
 from pstranspile.frontends.loading import of_python
 from pstranspile.frontends.torch.training import Training
-from pstranspile.ir.expect import check_arguments, expect_number, wrong_type
+from pstranspile.ir.argument_checks import check_arguments, expect_number, wrong_type
 from pstranspile.runtime.kernels.programs.modules import HERE, no_source
 from pstranspile.runtime.run.files import read_arrays
 from pstranspile.runtime.run.step_feeds import RowSource

@@ -20,14 +20,14 @@ from pstranspile.compiler.modes import Emitter
 from pstranspile.compiler.pipeline import PASSES, distribute, link_roles
 from pstranspile.compiler.plan.make import placed_parameters
 from pstranspile.compiler.plan.plan import DistributedVar, Plan
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_module, expect_number
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, adjust_severities, raise_errors
-from pstranspile.ir.expect import check_arguments, expect, expect_module, expect_number
 from pstranspile.ir.model import MAIN, Distribution, Module, Role, collector_paused
 from pstranspile.ir.passes import Observer, Steps
 from pstranspile.ops import facts_of, is_optimizer
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 __all__ = ["PASSES", "Compiled", "compile", "prepare"]
 
@@ -221,7 +221,7 @@ def prepare(
     expect_module(module, "compile")
     expect(job, Job, "compile")
     if plan is not None and not isinstance(plan, Plan):
-        from pstranspile.compiler.plan.edited import PlanFile
+        from pstranspile.compiler.plan.plan_file import PlanFile
 
         expect(plan, PlanFile, "compile", "a plan")
     with collector_paused(), _mistakes_told(module):

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.loading import Report, load
+from pstranspile.ir.argument_checks import check_arguments, wrong_type
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.diagnostics import in_one_line
-from pstranspile.ir.expect import check_arguments, wrong_type
 from pstranspile.ir.model import MAIN, Attrs, Block, Distribution, FrozenMap, Module, Op, Program, Slots, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import statements

@@ -13,16 +13,16 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import link
 from pstranspile.compiler.modes import Prepared, mode_of
 from pstranspile.compiler.plan.plan import Plan
+from pstranspile.ir.argument_checks import require_programs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, raise_errors
-from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import Module, Op, Origin, Program, Role
 from pstranspile.ir.passes import Steps
-from pstranspile.ops.offered import call_foreign, load, offers, package_of
+from pstranspile.ops.plugins import call_foreign, load, offers, package_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 
 class Pass(NamedTuple):
@@ -79,7 +79,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
 
     # plan; the roles are made from it when they are asked for
     if given is not None:
-        from pstranspile.compiler.plan.edited import require_made_for
+        from pstranspile.compiler.plan.plan_file import require_made_for
 
         require_made_for(given, module, job)
     return module, mode.prepare(facts, job, given, steps)

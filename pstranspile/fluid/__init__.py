@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.starting import guard
+from pstranspile.ir.startup_signals import guard
 
 _COMMANDS = {f"{__name__}{part}" for part in ("", ".launch", ".launch_ps")}
 """The modules that `python -m` can run as commands."""

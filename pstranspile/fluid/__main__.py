@@ -24,15 +24,15 @@ from pstranspile.fluid.aliases import install_for_children, ours
 from pstranspile.fluid.communicator import idle_server, listen
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.missing import module_here
-from pstranspile.fluid.running import watching as hooks
+from pstranspile.fluid.running import watchers as hooks
 from pstranspile.fluid.running.failures import STATUS as INTERRUPTED
 from pstranspile.fluid.running.failures import interrupt_message, render_diagnostics, traceback_of
-from pstranspile.fluid.running.large import open_tables, with_dims
+from pstranspile.fluid.running.large_tables import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
-from pstranspile.ir.starting import restore
+from pstranspile.ir.startup_signals import restore
 from pstranspile.ir.table_rules import most_rows
 
 # A run of a script, with the actions of `--ir`, `--check` and `--explain`.

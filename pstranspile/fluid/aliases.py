@@ -15,8 +15,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from pstranspile.fluid.missing import Missing, fluid_names, has_parts, is_part, module_here, parts_in
+from pstranspile.fluid.running.compatibility import (
+    change_libraries,
+    give_bytes,
+    give_names,
+    give_numbers,
+    give_unequal_rows,
+)
 from pstranspile.fluid.running.flags import begin_script
-from pstranspile.fluid.running.older import change_libraries, give_bytes, give_names, give_numbers, give_unequal_rows
 from pstranspile.ir.diagnostics import nearest
 
 HERE = __name__.rpartition(".")[0]

@@ -20,7 +20,7 @@ from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import FrozenMap, Op
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.ops.attributes import real
 
 _REPEATS = "multi_batch_merge_pass"

@@ -19,7 +19,7 @@ from pstranspile.fluid.graph.values import numpy_name
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid, unsupported_error
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.values import fetched_text
 
 _ONE_BY_ONE = "samples are trained one by one, not merged into page views"

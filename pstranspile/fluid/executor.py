@@ -15,6 +15,7 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.values import dtype_of, several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.communicating import Talker
 from pstranspile.fluid.running.devices import (
     Devices,
     Fed,
@@ -45,14 +46,13 @@ from pstranspile.fluid.running.feeding import (
     split_fetch_list,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
-from pstranspile.fluid.running.large import require_rows_here
+from pstranspile.fluid.running.large_tables import require_rows_here
 from pstranspile.fluid.running.rates import set_rate
-from pstranspile.fluid.running.talking import Talker
-from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
-from pstranspile.fluid.running.watching import Monitor, profile_ops, tell_run, trains, watchers
+from pstranspile.fluid.running.unchecked_feeds import Cache, declared_as_fed
+from pstranspile.fluid.running.watchers import Monitor, profile_ops, tell_run, trains, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.kernels.programs.io import PRINTING, PrintCounts, Printing
 from pstranspile.runtime.run import run
 

@@ -23,7 +23,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.flags import get_flags as get_flags
 from pstranspile.fluid.running.flags import set_flags as set_flags
 from pstranspile.fluid.running.flags import whole
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.ops.gradient import SUFFIX, gradient_name
 
 # Places on which scripts ask to compute.

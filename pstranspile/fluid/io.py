@@ -54,11 +54,11 @@ from pstranspile.fluid.running.distributed_io import (
     with_heights,
     with_own_lookups,
 )
-from pstranspile.fluid.running.large import load_tables, set_whole_values, whole_values
+from pstranspile.fluid.running.large_tables import load_tables, set_whole_values, whole_values
 from pstranspile.frontends.python_places import in_script
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.files.variables import load_variables, save_variables
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values.encoding import read_combined, read_tensor

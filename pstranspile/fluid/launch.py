@@ -19,7 +19,7 @@ from pstranspile.fluid.processes import (
     number_of_processes,
     run_script,
 )
-from pstranspile.ir.starting import restore
+from pstranspile.ir.startup_signals import restore
 
 _ALL_TOGETHER = "processes that fail end all others, and nothing is started again"
 _ON_THIS_HOST = "hosts are named with --ips, each with a launcher of its own"

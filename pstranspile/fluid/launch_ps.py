@@ -16,7 +16,7 @@ from pstranspile.fluid.processes import (
     number_of_processes,
     run_script,
 )
-from pstranspile.ir.starting import restore
+from pstranspile.ir.startup_signals import restore
 
 
 def parser() -> argparse.ArgumentParser:

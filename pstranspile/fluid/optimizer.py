@@ -16,7 +16,7 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import NotHere, names_of_fluid, unsupported_error
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
-from pstranspile.fluid.running.large import make_states_large, require_rows_alone
+from pstranspile.fluid.running.large_tables import make_states_large, require_rows_alone
 from pstranspile.fluid.running.rates import LRScheduler
 from pstranspile.frontends import autodiff
 from pstranspile.frontends.autodiff.minimize import apply_gradients

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.watching import KEYS, Profiler, active
-from pstranspile.ir.warned import warn
+from pstranspile.fluid.running.watchers import KEYS, Profiler, active
+from pstranspile.ir.user_warnings import warn
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:

@@ -19,13 +19,13 @@ from pstranspile.frontends.meta import (
     warn_of_newer_ops,
     with_sorted_declarations,
 )
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_module, path_of
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import check_arguments, expect, expect_module, path_of
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Program
 from pstranspile.ir.reading import PROGRAM, kind_of, misspelt, open_regular, read_named, read_stream
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 STDIN = "<stdin>"
 """The name that messages give to what is read from stdin."""

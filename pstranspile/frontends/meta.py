@@ -41,7 +41,7 @@ from pstranspile.ir.model import (
     Var,
 )
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.ops import schema_of
 
 # What Fluid 1.8.5 can't read, or computes differently: attributes that have a meaning or a kind only in Paddle 2.x.

@@ -33,7 +33,7 @@ from pstranspile.ir.model import (
 )
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 # The messages of a Fluid 1.8 ProgramDesc, as a protobuf schema built at run time.
 

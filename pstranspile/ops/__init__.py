@@ -52,7 +52,7 @@ def _load() -> None:
 @cache
 def _load_others() -> tuple[Diagnostic, ...]:
     """Imports the families of other installed packages; the findings (`op-family`) about those that can't be."""
-    from pstranspile.ops.offered import load_family, offers
+    from pstranspile.ops.plugins import load_family, offers
 
     findings: list[Diagnostic] = []
     try:

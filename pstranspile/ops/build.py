@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from pstranspile.ir.argument_checks import expect, names_of
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, BlockRef, Floats, Strings, float32
-from pstranspile.ir.expect import expect, names_of
 from pstranspile.ir.model import (
     EMPTY,
     Attrs,

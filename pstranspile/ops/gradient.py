@@ -22,7 +22,7 @@ from pstranspile.ir.attributes import AttrValue, round_to_float32
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import EMPTY, FrozenMap, Op
 from pstranspile.ops import all_schemas, schema_of
-from pstranspile.ops.offered import failed_rule, rule_error
+from pstranspile.ops.plugins import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, op_schemas, require_own
 
 SUFFIX = "@GRAD"

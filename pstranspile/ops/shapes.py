@@ -24,7 +24,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import AxisOf, axis_attributes, int_attr, wrong_axis
-from pstranspile.ops.offered import failed_rule, rule_error
+from pstranspile.ops.plugins import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, Slicing, require_own
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir import text as _text
-from pstranspile.ir.expect import expect_module, suggesting
+from pstranspile.ir.argument_checks import expect_module, suggesting
 from pstranspile.ir.model import Module, Program
 from pstranspile.ir.text.printer import module_lines
 from pstranspile.ops import language

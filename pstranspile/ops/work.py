@@ -29,7 +29,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
-from pstranspile.ops.offered import failed_rule, rule_error
+from pstranspile.ops.plugins import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, require_own
 from pstranspile.ops.shapes import Types, Unknown
 

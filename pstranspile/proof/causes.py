@@ -30,8 +30,8 @@ from pstranspile.proof.compare import (
     plain,
     scale_difference,
 )
+from pstranspile.proof.explanations import TRAINERS, Machines, Meaning, compares_rows, meaning_of
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
-from pstranspile.proof.meanings import TRAINERS, Machines, Meaning, compares_rows, meaning_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
 from pstranspile.proof.workload import Given, in_doubles, metrics_of, sums_of, values_in_doubles

@@ -15,11 +15,9 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import Promise, settings_of
-from pstranspile.compiler.plan.edited import PlanFile
 from pstranspile.compiler.plan.plan import Plan
-from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import (
+from pstranspile.compiler.plan.plan_file import PlanFile
+from pstranspile.ir.argument_checks import (
     MOST_CHECKED,
     check_arguments,
     expect,
@@ -28,14 +26,16 @@ from pstranspile.ir.expect import (
     expect_word,
     require_programs,
 )
+from pstranspile.ir.attributes import AttrValue
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
+from pstranspile.proof.explanations import machines_of
 from pstranspile.proof.faults import Faultless, check_faults
 from pstranspile.proof.halves import Halves, halves_of
-from pstranspile.proof.meanings import machines_of
 from pstranspile.proof.replays import (
     Ledger,
     ReplayResult,

@@ -17,7 +17,7 @@ from pstranspile.ir.types import OpRole
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
-from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.bound_ops import BoundOp
 from pstranspile.runtime.run.feeds import check_feeds
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.scope import Scope, own_copy

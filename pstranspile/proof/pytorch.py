@@ -17,8 +17,8 @@ from pstranspile.compiler.job import Job
 from pstranspile.frontends.torch.capture import batches_of, tensors_of
 from pstranspile.frontends.torch.optimizers import Clipping
 from pstranspile.frontends.torch.training import Training, trace
+from pstranspile.ir.argument_checks import expect, suggesting
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, quantity
-from pstranspile.ir.expect import expect, suggesting
 from pstranspile.ir.model import Location
 from pstranspile.proof.check import check as check_programs
 from pstranspile.proof.report import Cause, Report

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.ir.argument_checks import expect_program
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of

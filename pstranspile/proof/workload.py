@@ -13,8 +13,8 @@ import numpy as np
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.feeding import Weighing
 from pstranspile.compiler.compile import Compiled, Role, compile
-from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_text
+from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.ir.attributes import Floats, float32
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN, Block, FrozenMap, Module, Op, Program, TensorType, Var

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pstranspile.cluster.net import foreign
+from pstranspile.cluster.net import other_systems
 from pstranspile.fluid.dataloader import Workers
 from pstranspile.fluid.running.failures import line_of_script, naming_wait
 from tests.ports import free_ports
@@ -272,9 +272,9 @@ def test_a_library_that_is_being_imported_is_whole_before_an_interrupt_counts(mo
         time.sleep(0.05)
         imported.append(name)
 
-    monkeypatch.setattr(foreign, "import_module", importing)
+    monkeypatch.setattr(other_systems, "import_module", importing)
     with pytest.raises(KeyboardInterrupt):
-        foreign.grpc_library()
+        other_systems.grpc_library()
     assert imported == ["grpc"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.fluid.running.older import _CHANGES, Distutils, LooseVersion, getargspec, strtobool
+from pstranspile.fluid.running.compatibility import _CHANGES, Distutils, LooseVersion, getargspec, strtobool
 
 SCRIPT = """\
 import math, subprocess, sys

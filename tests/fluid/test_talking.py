@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.layers.io import ListenAndServ
-from pstranspile.fluid.running.meeting import Meeting
+from pstranspile.fluid.running.gathering import Meeting
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh

@@ -12,7 +12,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.executor import FetchHandler
-from pstranspile.fluid.running import watching
+from pstranspile.fluid.running import watchers
 from tests.fluid.running import fresh
 
 
@@ -94,7 +94,7 @@ class Clock:
 class Rows:
     """A data set that lets time pass before every second batch but the first."""
 
-    def __init__(self, data: Any, clock: Clock, monitors: list[watching.Monitor]):
+    def __init__(self, data: Any, clock: Clock, monitors: list[watchers.Monitor]):
         self.data, self.clock, self.monitors = data, clock, monitors
 
     def feed_dicts(self) -> Iterator[Any]:
@@ -108,15 +108,15 @@ class Rows:
 
 @pytest.fixture
 def paced(net: Net, monkeypatch: pytest.MonkeyPatch) -> Any:
-    clock, monitors = Clock(), list[watching.Monitor]()
-    begin = watching.Monitor.__enter__
+    clock, monitors = Clock(), list[watchers.Monitor]()
+    begin = watchers.Monitor.__enter__
 
-    def noted(self: watching.Monitor) -> watching.Monitor:
+    def noted(self: watchers.Monitor) -> watchers.Monitor:
         monitors.append(self)
         return begin(self)
 
-    monkeypatch.setattr(watching.Monitor, "wait", staticmethod(clock.wait))
-    monkeypatch.setattr(watching.Monitor, "__enter__", noted)
+    monkeypatch.setattr(watchers.Monitor, "wait", staticmethod(clock.wait))
+    monkeypatch.setattr(watchers.Monitor, "__enter__", noted)
     return Rows(net.data, clock, monitors)
 
 

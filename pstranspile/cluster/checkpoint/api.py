@@ -21,7 +21,7 @@ from pstranspile.cluster.checkpoint.state import Memory, Scopes, assign, gather,
 from pstranspile.cluster.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.compile import Compiled
-from pstranspile.ir.expect import check_arguments, path_of, wrong_type
+from pstranspile.ir.argument_checks import check_arguments, path_of, wrong_type
 from pstranspile.ir.model import Module
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.step_feeds import Dealing

@@ -20,6 +20,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import NameMint
 from pstranspile.frontends.loading import load, require_regular
 from pstranspile.frontends.onnx.writing import onnx_bytes
+from pstranspile.ir.argument_checks import expect, expect_program, names_of
 from pstranspile.ir.attributes import Strings, renumber_blocks
 from pstranspile.ir.diagnostics import (
     Diagnostic,
@@ -31,10 +32,9 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.model import MAIN, Block, FrozenMap, Location, Module, Op, Program, Var
 from pstranspile.ir.types import OpRole, VarKind
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.files.outputs import write_variables

@@ -21,8 +21,8 @@ from pstranspile.cluster.data.files import FORMATS, FileReader, ReadRequest, Uni
 from pstranspile.cluster.data.tables import ArrowReader, ParquetReader
 from pstranspile.cluster.data.text_files import MultiSlotReader, csv_reader, json_reader, lines_of, read_block
 from pstranspile.cluster.machines.feeding import share, share_of
+from pstranspile.ir.argument_checks import MOST_STEPS, check_arguments, expect_number, is_separator, wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, quantity, warning
-from pstranspile.ir.expect import MOST_STEPS, check_arguments, expect_number, is_separator, wrong_type
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address, misspelt
 from pstranspile.runtime.run.batch import Batch, Part

@@ -44,8 +44,8 @@ from pstranspile.cluster.machines.script import Action, Exchange, Library, excha
 from pstranspile.cluster.machines.server import Server, listening_op, mode_of
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Forms, Trainer, link_to, number_list, sends_values, text_list
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_number, expect_word, wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, cluster_of, error, name_list, raise_errors
-from pstranspile.ir.expect import check_arguments, expect, expect_number, expect_word, wrong_type
 from pstranspile.ir.model import EMPTY, MAIN, DistributedVar, Op, Program, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of

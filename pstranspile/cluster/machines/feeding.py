@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 
 from pstranspile.compiler.job.modes import Promise, settings_of
+from pstranspile.ir.argument_checks import wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, warning
-from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, has_rows, rows_of, select_rows

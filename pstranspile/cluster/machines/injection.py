@@ -34,8 +34,8 @@ from pstranspile.cluster.machines.snapshots import (
     write_snapshot,
 )
 from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.ir.argument_checks import expect
 from pstranspile.ir.diagnostics import DiagnosticError, error, name_list
-from pstranspile.ir.expect import expect
 from pstranspile.runtime.run.feeds import near
 
 # The faults of a server, and its restart.

@@ -21,8 +21,8 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
+from pstranspile.ir.argument_checks import expect_number
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error, name_list
-from pstranspile.ir.expect import expect_number
 from pstranspile.ir.model import Op
 from pstranspile.runtime.run.scope import Scope
 

@@ -19,8 +19,8 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.network import Link, Machine, Scheduler, sentence
 from pstranspile.cluster.machines.trainer import Trainer
+from pstranspile.ir.argument_checks import MOST_STEPS
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
-from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import beginning, kind_of, read_regular, reason_for

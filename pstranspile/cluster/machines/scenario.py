@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_fields, expect_word
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
-from pstranspile.ir.expect import check_arguments, expect, expect_fields, expect_word
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import kind_of, read_regular, reason_for

@@ -24,7 +24,7 @@ from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import facts_of
 from pstranspile.runtime.kernels.kernel import Run, Value
-from pstranspile.runtime.run.bound import EMPTY_NAME, Argument, BoundOp, in_words, is_stated
+from pstranspile.runtime.run.bound_ops import EMPTY_NAME, Argument, BoundOp, in_words, is_stated
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory

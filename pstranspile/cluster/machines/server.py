@@ -34,9 +34,9 @@ from pstranspile.runtime.large.forms import rows_alone
 from pstranspile.runtime.large.table import LargeTable
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.frame import Execution, Slices, interpret
+from pstranspile.runtime.run.fused_updates import LARGEST
 from pstranspile.runtime.run.prepared import Prepared
 from pstranspile.runtime.run.scope import Scope, own_copy
-from pstranspile.runtime.run.together import LARGEST
 from pstranspile.runtime.values import SelectedRows
 
 # A server's blocks, prepared to run on received variables.

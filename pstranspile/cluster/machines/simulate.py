@@ -14,8 +14,7 @@ from pstranspile.cluster.machines.feeding import ClusterFeeds, Weighing
 from pstranspile.cluster.machines.network import Schedule
 from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.trainer import OnStep, Trainer
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, quantity
-from pstranspile.ir.expect import (
+from pstranspile.ir.argument_checks import (
     MOST_STEPS,
     check_arguments,
     expect,
@@ -24,6 +23,7 @@ from pstranspile.ir.expect import (
     require_arguments,
     wrong_type,
 )
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, quantity
 from pstranspile.ir.model import Role
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import parameter_arrays

@@ -32,7 +32,7 @@ from pstranspile.compiler.cost.steps import step_cost
 from pstranspile.compiler.job import Job
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
-from pstranspile.ir.expect import check_arguments
+from pstranspile.ir.argument_checks import check_arguments
 from pstranspile.ir.model import FrozenMap, Module
 from pstranspile.ops.work import Family
 from pstranspile.runtime.arithmetic import arithmetic_name

@@ -15,8 +15,8 @@ from typing import Any, cast
 from pstranspile.cluster.checkpoint.inference import resolve_checkpoint
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
-from pstranspile.cluster.data.carried import serialize_value
 from pstranspile.cluster.data.loader import LoaderRows, OddBatch
+from pstranspile.cluster.data.serialized_feeds import serialize_value
 from pstranspile.cluster.data.source import Data, NotFinite
 from pstranspile.cluster.machines.feeding import ReportedShares, meeting_of, require_fed
 from pstranspile.cluster.machines.simulate import Simulated
@@ -37,8 +37,8 @@ from pstranspile.cluster.net.supervisor import (
 from pstranspile.cluster.net.terms import TOKEN
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.folders import files_of
+from pstranspile.ir.argument_checks import check_arguments, expect_number, names_of, wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, raise_errors, visible
-from pstranspile.ir.expect import check_arguments, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Location, Role
 from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.arithmetic import arithmetic_name

@@ -19,9 +19,9 @@ from pstranspile.cluster.machines.server import Server, ServerListener
 from pstranspile.cluster.machines.synchronous import SynchronousServer
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.checks import Checks
-from pstranspile.cluster.net.foreign import ForeignServer, ForeignSystem, ForeignTrainers, Journal
 from pstranspile.cluster.net.http2 import CallService
 from pstranspile.cluster.net.loop import Loop
+from pstranspile.cluster.net.other_systems import ForeignServer, ForeignSystem, ForeignTrainers, Journal
 from pstranspile.cluster.net.parts import (
     Parts,
     ServerMeetings,

@@ -22,9 +22,9 @@ from pstranspile.cluster.machines.snapshots import (
     take_snapshot,
     write_snapshot,
 )
-from pstranspile.cluster.net.foreign import ForeignTrainers
 from pstranspile.cluster.net.http2 import CallRefused
 from pstranspile.cluster.net.loop import CALL, Event
+from pstranspile.cluster.net.other_systems import ForeignTrainers
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.status import print_machine_message
 from pstranspile.cluster.net.wire import WireError

@@ -19,8 +19,8 @@ from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.machines.simulate import Simulated
 from pstranspile.compiler.compile import Compiled
+from pstranspile.ir.argument_checks import names_of, wrong_type
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
-from pstranspile.ir.expect import names_of, wrong_type
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import work_folder
 

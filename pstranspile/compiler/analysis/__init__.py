@@ -15,8 +15,8 @@ from pstranspile.compiler.analysis.tables import (
 )
 from pstranspile.compiler.analysis.updates import Roles, Update, UpdateGroup, find_groups, find_roles, find_updates
 from pstranspile.compiler.analysis.uses import ReadersAndWriters, names_in, uses_of
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_program
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
-from pstranspile.ir.expect import check_arguments, expect, expect_program
 from pstranspile.ir.model import Program
 from pstranspile.ir.passes import Steps
 

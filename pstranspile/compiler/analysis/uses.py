@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pstranspile.ir.argument_checks import check_arguments, expect_program
 from pstranspile.ir.attributes import BlockRef, BlockRefs
-from pstranspile.ir.expect import check_arguments, expect_program
 from pstranspile.ir.model import Block, Op, Program, Slots
 
 

@@ -32,8 +32,8 @@ from pstranspile.compiler.job import COST, DEFAULTS, MAX_MACHINES, Job, local_en
 from pstranspile.compiler.job.modes import settings_of
 from pstranspile.compiler.modes.local_sgd import SNAPSHOT
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, row_width
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_module, expect_number
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, quantity, shell_line
-from pstranspile.ir.expect import check_arguments, expect, expect_module, expect_number
 from pstranspile.ir.model import EMPTY, FrozenMap, Module, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import facts_of
@@ -41,7 +41,7 @@ from pstranspile.ops.attributes import int_attr, strings_attr
 from pstranspile.ops.work import bytes_of
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 
 class ServerCost(NamedTuple):

@@ -27,8 +27,8 @@ from pstranspile.compiler.explain.job import (
 from pstranspile.compiler.job import COST, DEFAULTS
 from pstranspile.compiler.plan.make import NOT_STATE, can_slice, hash_bytes, send_order
 from pstranspile.compiler.plan.plan import PlannedParameter, Slice, cut_rows, plan_json, quote_name, row_width
+from pstranspile.ir.argument_checks import check_arguments, expect
 from pstranspile.ir.diagnostics import DiagnosticError, quantity
-from pstranspile.ir.expect import check_arguments, expect
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import Slicing

@@ -23,8 +23,8 @@ from pstranspile.compiler.job.modes import (
     resolved_flags,
     settings_of,
 )
+from pstranspile.ir.argument_checks import is_whole, suggesting
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, nearest, warning, wrong_codes
-from pstranspile.ir.expect import is_whole, suggesting
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import parse_table
 

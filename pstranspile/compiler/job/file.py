@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from pstranspile.compiler.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, describe_value
 from pstranspile.compiler.job.modes import SWITCHES, mode_names, settings_of
+from pstranspile.ir.argument_checks import check_arguments, expect, path_of
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, did_you_mean, error, first_findings
-from pstranspile.ir.expect import check_arguments, expect, path_of
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern

@@ -17,7 +17,7 @@ from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Steps
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 F = TypeVar("F")
 

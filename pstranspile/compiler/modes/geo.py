@@ -50,7 +50,7 @@ from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.build import make_op
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 # The facts of a training program for mode geo: its parameters, and the ids of the table rows that a step changes.
 #
@@ -505,7 +505,7 @@ class Geo:
                 pieces, placed = steps.run("place-slices", place, whole, job, pieces, order)
                 plan = steps.run("mint-names", assemble, whole, job, pieces, order, placed, False)
             else:
-                from pstranspile.compiler.plan.edited import apply_plan
+                from pstranspile.compiler.plan.plan_file import apply_plan
 
                 plan = apply_plan(plan, whole, job, pieces, False)
         geo, order = _geo(module, job, parts.values()), tuple(range(len(plan.parameters)))

@@ -20,7 +20,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.ops.build import make_op
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 
 @dataclass(frozen=True)

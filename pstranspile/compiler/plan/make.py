@@ -31,6 +31,7 @@ from pstranspile.compiler.plan.plan import (
     slice_shape,
     trainer_suffix,
 )
+from pstranspile.ir.argument_checks import check_arguments, expect
 from pstranspile.ir.attributes import Bools, Floats, Ints, Long, Longs
 from pstranspile.ir.diagnostics import (
     Diagnostic,
@@ -42,7 +43,6 @@ from pstranspile.ir.diagnostics import (
     quantity,
     raise_errors,
 )
-from pstranspile.ir.expect import check_arguments, expect
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.table_rules import takes_any_id

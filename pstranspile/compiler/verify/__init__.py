@@ -14,9 +14,9 @@ from itertools import chain
 from pstranspile.compiler.verify.places import Findings
 from pstranspile.compiler.verify.references import check_agreement, check_blocks, check_references, references
 from pstranspile.compiler.verify.walk import Walk, check_kinds, report_unknown_op
+from pstranspile.ir.argument_checks import check_arguments, expect_module
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, Severity, adjust_severities, at_op, error, raise_errors, warning
-from pstranspile.ir.expect import check_arguments, expect_module
 from pstranspile.ir.model import (
     EMPTY,
     MAIN,

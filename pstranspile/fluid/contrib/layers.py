@@ -23,7 +23,7 @@ from pstranspile.fluid.layers.objects import kept_where, with_name_suffix
 from pstranspile.fluid.layers.utils import convert_to_list
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
-from pstranspile.fluid.running.large import EntryAttr, make_large
+from pstranspile.fluid.running.large_tables import EntryAttr, make_large
 from pstranspile.ir.table_rules import Rules
 
 partial_concat = one_op("partial_concat", "input, start_index=0, length=-1", "X=input", attrs="start_index length")

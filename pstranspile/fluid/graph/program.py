@@ -25,7 +25,7 @@ from pstranspile.ir.model import MAIN, STARTUP, Distribution, FrozenMap, Module,
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.types import OpRole, VarKind
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
 
 TEST = "test"

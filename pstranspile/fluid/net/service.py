@@ -20,9 +20,9 @@ from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.checks import MOST_COUNTED, form_of
-from pstranspile.cluster.net.foreign import GONE, Entry, ForeignTrainers, Journal
 from pstranspile.cluster.net.http2 import Caller, CallRefused, CallService
 from pstranspile.cluster.net.loop import CALL, Event
+from pstranspile.cluster.net.other_systems import GONE, Entry, ForeignTrainers, Journal
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.server_checkpoints import Unplaced
 from pstranspile.cluster.net.site import Site

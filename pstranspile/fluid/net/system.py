@@ -29,9 +29,9 @@ from pstranspile.cluster.machines.message import (
     Message,
 )
 from pstranspile.cluster.machines.server import Server, pairs
-from pstranspile.cluster.net.foreign import Journal, grpc_library
 from pstranspile.cluster.net.http2 import CallRefused
 from pstranspile.cluster.net.loop import CALL, Event
+from pstranspile.cluster.net.other_systems import Journal, grpc_library
 from pstranspile.cluster.net.peer import Peer
 from pstranspile.cluster.net.site import Site
 from pstranspile.cluster.net.terms import PeerRefused

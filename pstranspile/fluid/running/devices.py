@@ -16,8 +16,8 @@ from pstranspile.fluid.graph.program import TRAINING
 from pstranspile.fluid.graph.pruning import blocks_of, deep, without_roles
 from pstranspile.fluid.lod_tensor import to_core
 from pstranspile.fluid.missing import unsupported_error
-from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
-from pstranspile.fluid.running.watching import watchers
+from pstranspile.fluid.running.unchecked_feeds import Cache, declared_as_fed
+from pstranspile.fluid.running.watchers import watchers
 from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import DiagnosticError, error

@@ -18,7 +18,7 @@ from pstranspile.fluid.communicator import warn_unused
 from pstranspile.fluid.graph.program import TEST
 from pstranspile.fluid.graph.values import dtype_of
 from pstranspile.fluid.machines import TrainerMachine
-from pstranspile.fluid.running.large import load_tables, open_tables, rows_of, say_beyond
+from pstranspile.fluid.running.large_tables import load_tables, open_tables, rows_of, say_beyond
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var

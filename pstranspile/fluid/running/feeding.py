@@ -19,14 +19,14 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.values import Fetched, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
+from pstranspile.fluid.running.communicating import talks
 from pstranspile.fluid.running.devices import Fed, merge_device_values
-from pstranspile.fluid.running.talking import talks
-from pstranspile.fluid.running.watching import tell_run, watchers
+from pstranspile.fluid.running.watchers import tell_run, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import FrozenMap, Var
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import rows_of
 from pstranspile.runtime.run.feeds import near

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.fluid.missing import unsupported_error
 from pstranspile.frontends.autodiff import Schedule
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.run.scope import Scope
 
 

@@ -11,7 +11,7 @@ from pstranspile.fluid import executor, proto
 from pstranspile.fluid.framework import Place
 from pstranspile.fluid.graph.values import dtype_of
 from pstranspile.fluid.missing import unsupported_error
-from pstranspile.fluid.running.talking import Talker, talks
+from pstranspile.fluid.running.communicating import Talker, talks
 from pstranspile.fluid.scope import Scope
 from pstranspile.frontends.layers.draft import attributes
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var

@@ -28,7 +28,7 @@ from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, Traine
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.flags import whole
 from pstranspile.fluid.running.pacing import Turned
-from pstranspile.fluid.running.watching import tell_transpiled
+from pstranspile.fluid.running.watchers import tell_transpiled
 from pstranspile.ir.diagnostics import did_you_mean, error
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, Role
 from pstranspile.ir.types import OpRole

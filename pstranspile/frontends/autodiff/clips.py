@@ -13,7 +13,7 @@ from pstranspile.frontends.autodiff.backward import ParamGrad
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.types import DType, OpRole, VarKind
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 NeedClip: TypeAlias = Callable[[str], bool]
 """A function that returns whether the gradient of the parameter with this name is clipped."""

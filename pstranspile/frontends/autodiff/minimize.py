@@ -16,6 +16,7 @@ from pstranspile.frontends.autodiff.clips import clip_as_set, clip_with_optimize
 from pstranspile.frontends.autodiff.optimizers import Optimizer, State, Update, append_regularization
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.ir.argument_checks import require_programs
 from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
@@ -26,7 +27,6 @@ from pstranspile.ir.diagnostics import (
     file_of,
     raise_errors,
 )
-from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import MAIN, Module, Op, TensorType
 from pstranspile.ir.text.literals import var_text
 from pstranspile.ir.types import DType, OpRole

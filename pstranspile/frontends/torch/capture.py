@@ -17,8 +17,10 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
 from pstranspile.frontends.torch.definitions import DEFINITIONS, as_written
-from pstranspile.frontends.torch.held import Held
-from pstranspile.frontends.torch.observed import (
+from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
+from pstranspile.frontends.torch.python_state import Held
+from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
+from pstranspile.frontends.torch.trial_steps import (
     Checks,
     ObservedStep,
     as_before,
@@ -28,8 +30,6 @@ from pstranspile.frontends.torch.observed import (
     passed_checks,
     require_shown,
 )
-from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
-from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, installing, name_list, quantity
 from pstranspile.ir.patterns import Pattern
 

@@ -23,9 +23,9 @@ from pstranspile.frontends.autodiff.optimizers import (
     Optimizer,
     RMSProp,
 )
+from pstranspile.ir.argument_checks import check_arguments
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
-from pstranspile.ir.expect import check_arguments
 from pstranspile.runtime.values import Array
 
 

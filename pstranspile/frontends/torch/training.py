@@ -29,6 +29,7 @@ from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Gro
 from pstranspile.frontends.torch.refusals import CALLED, line_of, require_own_loss, user_line, user_place
 from pstranspile.frontends.torch.stepping import LIMITED_ROWS, TorchStep
 from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, read_number, reader_of
+from pstranspile.ir.argument_checks import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import (
     Diagnostic,
@@ -40,7 +41,6 @@ from pstranspile.ir.diagnostics import (
     quantity,
     raise_errors,
 )
-from pstranspile.ir.expect import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.model import MAIN, FrozenMap, Module, Op, Origin, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind

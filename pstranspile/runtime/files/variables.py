@@ -21,9 +21,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_program, names_of, path_of
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
-from pstranspile.ir.expect import check_arguments, expect, expect_program, names_of, path_of
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind

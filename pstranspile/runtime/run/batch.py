@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_number
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
-from pstranspile.ir.expect import check_arguments, expect, expect_number
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr

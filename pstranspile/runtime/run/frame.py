@@ -20,11 +20,11 @@ from pstranspile.ops.gradients.versions import can_be_followed, is_copy, with_ol
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.random import Key, Rows, RowStream, stream_key
 from pstranspile.runtime.run.batch import Batch, BatchAxes, find_rows
-from pstranspile.runtime.run.bound import BoundOp, bind, call, gather, present
+from pstranspile.runtime.run.bound_ops import BoundOp, bind, call, gather, present
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched_value, missing
+from pstranspile.runtime.run.fused_updates import Group
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.run.seeds import without_unmade_terms
-from pstranspile.runtime.run.together import Group
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
 """A function that is called after every op, with the op, its outputs as (name, value), and the seconds it took."""

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.ir.argument_checks import check_arguments, expect, expect_number, expect_program, names_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import check_arguments, expect, expect_number, expect_program, names_of
 from pstranspile.ir.model import Op, Program
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.run.bound import BoundOp, arguments_of, fail, slot_of
+from pstranspile.runtime.run.bound_ops import BoundOp, arguments_of, fail, slot_of
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched_value, mismatch, missing, offsets_fit
 from pstranspile.runtime.run.frame import Execution, Frame, Slices, Watcher, interpret
 from pstranspile.runtime.run.scope import Home, Scope, own_copy

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from pstranspile.ir.expect import expect
+from pstranspile.ir.argument_checks import expect
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.table import LargeTable, TableState
 from pstranspile.runtime.values import LoDTensor, SelectedRows

@@ -38,8 +38,8 @@ from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.kernels.rows import AS_ROWS
 from pstranspile.runtime.kernels.tables.embedding import LOOKUP_GRADIENTS
-from pstranspile.runtime.run.bound import EMPTY_NAME, BoundOp, bind, lod_sources, present
-from pstranspile.runtime.run.together import LARGEST, Group, find_groups
+from pstranspile.runtime.run.bound_ops import EMPTY_NAME, BoundOp, bind, lod_sources, present
+from pstranspile.runtime.run.fused_updates import LARGEST, Group, find_groups
 from pstranspile.runtime.values import LoDTensor
 
 # The local variables of generated code, with the knowledge about their values and the place of a value's LoD.

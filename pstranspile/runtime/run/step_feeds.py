@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
+from pstranspile.ir.argument_checks import check_arguments, expect, path_of, require_programs, wrong_type
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
@@ -23,7 +24,6 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     warning,
 )
-from pstranspile.ir.expect import check_arguments, expect, path_of, require_programs, wrong_type
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import shown_path

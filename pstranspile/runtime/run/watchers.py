@@ -12,7 +12,7 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, installing
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.bound_ops import BoundOp
 from pstranspile.runtime.run.feeds import describe_values, is_number, numbers_of, size_in_bytes
 
 # Curves of fetched numbers over the steps, as a picture.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.starting import ToldToEnd, told_to_end
+from pstranspile.ir.startup_signals import ToldToEnd, told_to_end
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None, *, begins: Callable[[], object] = la
 
 def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
     """Runs one command, and returns its exit status."""
-    from pstranspile.tools.cli.written import PENDING, is_told_to_end
+    from pstranspile.tools.cli.written_files import PENDING, is_told_to_end
 
     PENDING.begin()
     try:

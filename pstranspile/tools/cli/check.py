@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.ir.argument_checks import MOST_CHECKED
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
@@ -32,7 +32,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import status
 from pstranspile.tools.cli.report import quoting, report, verdict_first
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_turns
-from pstranspile.tools.cli.written import PENDING
+from pstranspile.tools.cli.written_files import PENDING
 
 if TYPE_CHECKING:
     from pstranspile.proof.workload import OnProgress, Watch

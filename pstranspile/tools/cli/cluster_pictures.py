@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.tools.cli.written import telling
+from pstranspile.tools.cli.written_files import telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import pstranspile
+from pstranspile.ir.argument_checks import MOST_STEPS
 from pstranspile.ir.diagnostics import (
     Diagnostic,
     DiagnosticError,
@@ -25,19 +26,18 @@ from pstranspile.ir.diagnostics import (
     warning,
     wrong_codes,
 )
-from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.model import EMPTY, Location, SourceText
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import MOST_NAMED, PENDING, clash, say, telling
+from pstranspile.tools.cli.written_files import MOST_NAMED, PENDING, clash, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
     from pstranspile.compiler.cost.jobs import PlanCost
     from pstranspile.compiler.job import Job
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
     from pstranspile.ir.model import Module, Program, Role
     from pstranspile.ir.passes import Observer
 
@@ -664,7 +664,7 @@ def read_plan(options: argparse.Namespace) -> PlanFile | None:
     """The plan that `--plan` names; None without it. Raises DiagnosticError or Reported."""
     if options.plan is None:
         return None
-    from pstranspile.compiler.plan.edited import plan_bytes, plan_of_bytes
+    from pstranspile.compiler.plan.plan_file import plan_bytes, plan_of_bytes
 
     if options.plan != "-":
         data, file = plan_bytes(options.plan)

@@ -28,7 +28,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.progress import Status, status
 from pstranspile.tools.cli.report import report
-from pstranspile.tools.cli.written import (
+from pstranspile.tools.cli.written_files import (
     PENDING,
     folder_name,
     output_folder,

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.ir.argument_checks import require_programs
 from pstranspile.ir.diagnostics import installing, name_list, quantity, shell_word
-from pstranspile.ir.expect import require_programs
 from pstranspile.ir.model import MAIN, Location
 from pstranspile.tools.cli.common import (
     add_companions,
@@ -20,7 +20,7 @@ from pstranspile.tools.cli.common import (
     require_named,
 )
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import (
+from pstranspile.tools.cli.written_files import (
     MOST_NAMED,
     is_file_name,
     output_folder,

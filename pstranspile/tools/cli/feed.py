@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
+from pstranspile.ir.argument_checks import MOST_CHECKED, is_separator
 from pstranspile.ir.diagnostics import DiagnosticError, Note, name_list
-from pstranspile.ir.expect import MOST_CHECKED, is_separator
 from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import count, number, whole
 from pstranspile.tools.cli.report import quoting, report
-from pstranspile.tools.cli.written import say
+from pstranspile.tools.cli.written_files import say
 
 if TYPE_CHECKING:
     from pstranspile.cluster.data.loader import LoaderRows

@@ -10,7 +10,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error, in_one_line, shel
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.tools.cli.common import STDIN, make_parser
 from pstranspile.tools.cli.report import Reported, quoting, report, status_of
-from pstranspile.tools.cli.written import PENDING
+from pstranspile.tools.cli.written_files import PENDING
 
 
 def run(arguments: Sequence[str]) -> int:

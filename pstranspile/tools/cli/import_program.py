@@ -12,7 +12,7 @@ from pstranspile.ir.model import MAIN, Location, Module
 from pstranspile.ops import is_optimizer
 from pstranspile.tools.cli.common import add_companions, files_read, load_input, make_parser, write_text
 from pstranspile.tools.cli.report import report
-from pstranspile.tools.cli.written import telling
+from pstranspile.tools.cli.written_files import telling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -26,7 +26,7 @@ from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
 from pstranspile.tools.cli.progress import Keeping
 from pstranspile.tools.cli.report import quoting, report, use_colour
-from pstranspile.tools.cli.written import saved_arrays_text, telling
+from pstranspile.tools.cli.written_files import saved_arrays_text, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares

@@ -31,7 +31,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.findings import errors_as_json
 from pstranspile.tools.cli.report import report
-from pstranspile.tools.cli.written import folder_name
+from pstranspile.tools.cli.written_files import folder_name
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled
@@ -182,8 +182,8 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def _print_changes(result: Compiled, against: Mapping[str, Any], options: argparse.Namespace) -> int:
     """Prints what a plan changes of the one in a folder, with `--cost` also in cost. Raises DiagnosticError."""
-    from pstranspile.compiler.plan.edited import changes_text, load_plan, plan_changes
     from pstranspile.compiler.plan.plan import plan_json
+    from pstranspile.compiler.plan.plan_file import changes_text, load_plan, plan_changes
 
     changes = plan_changes(against, plan_json(result.plan, result.fingerprint, result.distributed_vars))
     text = changes_text(changes)

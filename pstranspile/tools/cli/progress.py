@@ -14,7 +14,7 @@ from typing import TextIO
 from pstranspile.cluster.net.status import Shown, merge_displayed_values, numbers_first, values_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
 from pstranspile.tools.cli.report import Reported, report, status_of
-from pstranspile.tools.cli.written import PENDING, checkpoints_in, folder_made, kept_in, say
+from pstranspile.tools.cli.written_files import PENDING, checkpoints_in, folder_made, kept_in, say
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.ir.expect import MOST_CHECKED
+from pstranspile.ir.argument_checks import MOST_CHECKED
 from pstranspile.ir.model import MAIN
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
@@ -29,7 +29,7 @@ from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed, suggesti
 from pstranspile.tools.cli.report import quoting
 from pstranspile.tools.cli.report import report as tell
 from pstranspile.tools.cli.turns import TURNS_HELP
-from pstranspile.tools.cli.written import say
+from pstranspile.tools.cli.written_files import say
 
 if TYPE_CHECKING:
     from pstranspile.compiler.compile import Compiled

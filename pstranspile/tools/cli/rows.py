@@ -11,7 +11,7 @@ from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.tools.cli.common import count, load_input, make_parser, write_text
 from pstranspile.tools.cli.feed import add_feed, check_feed, read_feed
 from pstranspile.tools.cli.report import report
-from pstranspile.tools.cli.written import output_folder, telling
+from pstranspile.tools.cli.written_files import output_folder, telling
 
 DESCRIPTION = """\
 Writes the rows of a large table in a checkpoint to a new folder: ids.npy, numbers.npy (each row's values and optimizer

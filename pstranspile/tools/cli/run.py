@@ -41,7 +41,7 @@ from pstranspile.tools.cli.live_board import add_live, check_live
 from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
-from pstranspile.tools.cli.written import saved_arrays_text, telling
+from pstranspile.tools.cli.written_files import saved_arrays_text, telling
 
 if TYPE_CHECKING:
     from pstranspile.compiler.job import Job

@@ -27,7 +27,7 @@ from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
 from pstranspile.tools.cli.progress import Keeping, Progress
 from pstranspile.tools.cli.report import report
-from pstranspile.tools.cli.written import say
+from pstranspile.tools.cli.written_files import say
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.scenario import Scenario

@@ -38,7 +38,7 @@ from pstranspile.tools.cli.progress import Progress
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.streams import is_unread
 from pstranspile.tools.cli.turns import requested_fetches, requested_turns
-from pstranspile.tools.cli.written import PENDING
+from pstranspile.tools.cli.written_files import PENDING
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program

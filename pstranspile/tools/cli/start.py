@@ -34,7 +34,7 @@ from pstranspile.tools.cli.common import (
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
 from pstranspile.tools.cli.report import Reported, status_of
 from pstranspile.tools.cli.report import report as report_findings
-from pstranspile.tools.cli.written import PENDING, saved_arrays_text, say, telling
+from pstranspile.tools.cli.written_files import PENDING, saved_arrays_text, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
@@ -157,8 +157,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
     from pstranspile.cluster.net.findings import findings_to_json
-    from pstranspile.cluster.net.foreign import grpc_library
     from pstranspile.cluster.net.job import load_job_folder
+    from pstranspile.cluster.net.other_systems import grpc_library
     from pstranspile.cluster.net.status import STATUS, StatusPipe, end_with_parent
     from pstranspile.cluster.net.terms import require_apart, role_of_environment, token_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
@@ -368,8 +368,8 @@ def _play(
     report: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
-    from pstranspile.cluster.data.carried import read_value
     from pstranspile.cluster.data.loader import LoaderRows
+    from pstranspile.cluster.data.serialized_feeds import read_value
     from pstranspile.cluster.data.source import Data
     from pstranspile.cluster.machines.feeding import require_fed
     from pstranspile.cluster.net.findings import findings_to_json

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pstranspile.tools.cli.written import PENDING, join_with_and, say
+from pstranspile.tools.cli.written_files import PENDING, join_with_and, say
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -13,7 +13,7 @@ from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Program, Role
 from pstranspile.tools.cli.common import STDIN, add_companions, add_severity, allowed_codes, make_parser
 from pstranspile.tools.cli.findings import errors_as_json, findings_json, findings_sarif
 from pstranspile.tools.cli.report import report, status_of, texts_of
-from pstranspile.tools.cli.written import say
+from pstranspile.tools.cli.written_files import say
 
 
 def run(arguments: Sequence[str]) -> int:

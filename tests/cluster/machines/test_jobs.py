@@ -18,7 +18,7 @@ from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Role
-from pstranspile.runtime.run import together
+from pstranspile.runtime.run import fused_updates
 from tests.recorded_fluid import source
 from tests.trained_clusters import SEED, train_alone
 
@@ -172,7 +172,7 @@ def test_what_is_received_stays_as_it_was():
 def test_a_large_parameter_is_given_away_and_replaced(case: str, monkeypatch: pytest.MonkeyPatch):
     """What trainers got is what the server had, not a copy, and keeps its value when the server has updated."""
     monkeypatch.setattr(server_module, "LARGEST", 0)
-    monkeypatch.setattr(together, "LARGEST", 0)
+    monkeypatch.setattr(fused_updates, "LARGEST", 0)
     cluster = start(case)
     cluster.start()
     trainer = cluster.trainers[0]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.cluster.net.foreign import GONE, Entry, Journal
+from pstranspile.cluster.net.other_systems import GONE, Entry, Journal
 from pstranspile.fluid.net.message import BATCH_BARRIER_NAME, FETCH_BARRIER_NAME
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.cluster.net.test_fluid_service import GRADIENT, Served, Trainer, named, starts, step, value_of_rate

@@ -125,6 +125,8 @@ def put(place: int, form: str, value: int) -> Callable[[bytearray], None]:
 
 ROWS = SelectedRows(np.array([1, 2]), ONES[:2], 1000)
 W, GET, SEND = "w@GRAD.trainer_1", kinds.GET, kinds.SEND
+PART = RingContribution("average", 0, True, "", ONES)
+
 WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     # values
     "no such variable": (message(SEND, "v@GRAD.trainer_1", ONES), "takes no variable v@GRAD.trainer_1"),
@@ -141,7 +143,7 @@ WRONG: dict[str, tuple[Callable[[Said], None], str]] = {
     "ragged": (message(SEND, W, LoDTensor(ONES, [[0, 1000]])), "it brings ragged float32[1000, 20]"),
     "a text": (message(SEND, W, "gradient"), "it brings a text"),
     "nothing": (message(SEND, W), "it brings nothing"),
-    "a part": (message(SEND, W, RingContribution("average", 0, True, "", ONES)), "it brings a part of a collective operation"),
+    "a part": (message(SEND, W, PART), "it brings a part of a collective operation"),
     "a text that a terminal obeys": (message(SEND, "\x1b[2J\nerror", ONES), "\\u001b[2J\\nerror"),
     # requests
     "asks now for no variable": (message(kinds.GET_NOW, "v", slot=0), "has no variable v"),

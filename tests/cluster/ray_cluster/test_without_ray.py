@@ -19,7 +19,7 @@ import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.session import programs_of, resized_job
-from pstranspile.ir.starting import ToldToEnd
+from pstranspile.ir.startup_signals import ToldToEnd
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module
 

@@ -12,8 +12,8 @@ import pstranspile as ps
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.job import job_warnings
-from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_json, plan_text, vars_info
+from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, minimize
 from pstranspile.ir.diagnostics import DiagnosticError

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import pstranspile as ps
 from pstranspile.compiler.compile import compile, prepare
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_text
+from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Module, Op, Program

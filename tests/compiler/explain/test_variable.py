@@ -13,8 +13,8 @@ from pstranspile.compiler.explain import (
 )
 from pstranspile.compiler.explain import of_compiled as of
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_text
+from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.ops.textual import parse
 from tests.compiler.explain.jobs import ALL, PROGRAMS, TWO, compiled, explained
 from tests.recorded_fluid import source

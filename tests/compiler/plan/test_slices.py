@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pstranspile.compiler.compile import compile
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import cut_rows, plan_text
+from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.frontends.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.conftest import ROOT

@@ -6,8 +6,8 @@ import pytest
 
 from pstranspile.compiler.compile import compile, prepare
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.plan.edited import parse_plan
 from pstranspile.compiler.plan.plan import plan_json, plan_text
+from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.frontends.loading import load
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.conftest import ROOT

@@ -29,7 +29,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server import (
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
-from pstranspile.fluid.running.meeting import Meeting, _pack_arrays, _unpack_arrays
+from pstranspile.fluid.running.gathering import Meeting, _pack_arrays, _unpack_arrays
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.check import check

@@ -14,7 +14,7 @@ import pytest
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.large.table import LargeTable, TableState
-from pstranspile.runtime.run.bound import bind
+from pstranspile.runtime.run.bound_ops import bind
 from pstranspile.runtime.values import SelectedRows
 
 ROWS, WIDTH = 40_000, 4

@@ -10,7 +10,7 @@ import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op
-from pstranspile.runtime.run.bound import is_stated
+from pstranspile.runtime.run.bound_ops import is_stated
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import LoDTensor, SelectedRows

@@ -9,7 +9,7 @@ import pytest
 
 from pstranspile.tools.cli import main
 from pstranspile.tools.cli.common import make_parser
-from pstranspile.tools.cli.written import clash
+from pstranspile.tools.cli.written_files import clash
 from tests.conftest import ROOT
 
 NET = str(ROOT / "examples" / "regression.ir")

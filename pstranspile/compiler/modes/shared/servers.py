@@ -56,7 +56,7 @@ from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 
 # Step counters of learning-rate schedules, in modes whose servers get no barriers.
@@ -292,7 +292,7 @@ class ServerMode(Timing, ABC):
             if plan is None:
                 plan = plan_pieces(facts.whole, job, pieces, self.per_trainer(job), steps)
             else:
-                from pstranspile.compiler.plan.edited import apply_plan
+                from pstranspile.compiler.plan.plan_file import apply_plan
 
                 plan = apply_plan(plan, facts.whole, job, pieces, self.per_trainer(job))
         plan = replace(

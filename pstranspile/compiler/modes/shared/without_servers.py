@@ -32,7 +32,7 @@ from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.build import make_op
 
 if TYPE_CHECKING:
-    from pstranspile.compiler.plan.edited import PlanFile
+    from pstranspile.compiler.plan.plan_file import PlanFile
 
 
 def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None, collective: Collective) -> Plan:
@@ -42,7 +42,7 @@ def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None
     A plan file that places parameters is refused. Raises DiagnosticError (`plan-invalid`).
     """
     if given is not None and not isinstance(given, Plan):
-        from pstranspile.compiler.plan.edited import require_nothing_placed
+        from pstranspile.compiler.plan.plan_file import require_nothing_placed
 
         require_nothing_placed(given, job)
     return Plan(

@@ -11,7 +11,7 @@ from pstranspile.fluid.framework import CPUPlace
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.missing import names_of_fluid, unsupported_error
 from pstranspile.fluid.running.flags import whole
-from pstranspile.fluid.running.watching import assume
+from pstranspile.fluid.running.watchers import assume
 
 
 class Role:

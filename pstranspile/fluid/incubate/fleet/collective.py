@@ -16,7 +16,7 @@ from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
 from pstranspile.fluid.paddle.distributed.fs_wrapper import FS, LocalFS
 from pstranspile.fluid.running.pacing import without_averages
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 PREFIX = "__paddle_fleet_checkpoint__"
 PARAMS = "_paddle_fleet_param__"

@@ -14,9 +14,9 @@ from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
 from pstranspile.fluid.dataset import QueueDataset as _Queue
 from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.running.flags import whole
-from pstranspile.fluid.running.large import CountFilterEntry as CountFilterEntry
-from pstranspile.fluid.running.large import ProbabilityEntry as ProbabilityEntry
-from pstranspile.fluid.running.large import ShowClickEntry as ShowClickEntry
+from pstranspile.fluid.running.large_tables import CountFilterEntry as CountFilterEntry
+from pstranspile.fluid.running.large_tables import ProbabilityEntry as ProbabilityEntry
+from pstranspile.fluid.running.large_tables import ShowClickEntry as ShowClickEntry
 from pstranspile.runtime.values import fetched_line
 
 

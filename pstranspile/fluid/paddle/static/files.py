@@ -13,7 +13,7 @@ from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.io import STACKED
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 
 def save_inference_model(

@@ -23,9 +23,9 @@ from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_serv
 from pstranspile.fluid.missing import hold_parts, unsupported_error
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.flags import MEETING
-from pstranspile.fluid.running.large import make_looked_up_large, shrink_program, shrink_tables
-from pstranspile.fluid.running.meeting import Meeting
-from pstranspile.fluid.running.watching import assume
+from pstranspile.fluid.running.gathering import Meeting
+from pstranspile.fluid.running.large_tables import make_looked_up_large, shrink_program, shrink_tables
+from pstranspile.fluid.running.watchers import assume
 from pstranspile.ir.diagnostics import shell_word
 
 

@@ -18,9 +18,9 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.fluid.running.flags import FLAGS
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of
 from pstranspile.ir.types import OpRole
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.bound_ops import BoundOp
 from pstranspile.runtime.run.watchers import Cost, NotFinite, Profile
 
 # Handlers that receive variables at regular intervals while a program is trained on a data set.

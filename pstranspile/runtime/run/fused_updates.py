@@ -23,7 +23,7 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
 from pstranspile.runtime.arithmetic import same_everywhere
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.run.bound import BoundOp
+from pstranspile.runtime.run.bound_ops import BoundOp
 
 LARGEST = 1 << 15
 """The most elements of a parameter that is grouped; for larger ones, the arithmetic costs more than the calls."""

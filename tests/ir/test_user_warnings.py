@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 PACKAGE = Path(__file__).parents[2] / "pstranspile"
 

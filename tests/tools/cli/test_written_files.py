@@ -16,7 +16,7 @@ from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.net import calibrate
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
-from pstranspile.tools.cli import VERBS, main, written
+from pstranspile.tools.cli import VERBS, main, written_files
 from pstranspile.tools.cli.common import Parser
 from tests.runtime.large import test_jobs as tables
 
@@ -346,7 +346,7 @@ def test_every_option_that_writes_is_known(monkeypatch: pytest.MonkeyPatch):
 def test_every_option_that_writes_is_named_by_an_interrupted_command():
     """Those that write at the end; a run says of checkpoints what it can go on from, and of logs where they are."""
     writes = {option.lstrip("-") for _, option in WRITTEN}
-    assert writes == {*written.WRITES, "checkpoint", "logs"}
+    assert writes == {*written_files.WRITES, "checkpoint", "logs"}
 
 
 STOPPED_RUN = """

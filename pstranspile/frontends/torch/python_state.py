@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pstranspile.frontends.torch.refusals import is_own
-from pstranspile.ir.warned import warn
+from pstranspile.ir.user_warnings import warn
 
 _MOST = 100_000
 """The most objects that are looked at. Where there are more, a warning says so."""

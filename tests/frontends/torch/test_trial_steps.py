@@ -122,7 +122,7 @@ def packed(m, x):
     ],
 )
 def test_what_no_graph_shows_is_refused_at_its_line(loss, line, says):
-    place = rf"test_observed\.py:{loss.__code__.co_firstlineno + line}: error\[torch-op\]: "
+    place = rf"test_trial_steps\.py:{loss.__code__.co_firstlineno + line}: error\[torch-op\]: "
     model = Part(loss)
     with pytest.raises(DiagnosticError, match=place + f".*{says}(.|\n)*step=.torch") as caught:
         traced(model)
@@ -132,7 +132,9 @@ def test_what_no_graph_shows_is_refused_at_its_line(loss, line, says):
 
 def test_a_function_that_is_all_under_autocast_is_refused_at_its_line():
     line = all_half.__wrapped__.__code__.co_firstlineno
-    with pytest.raises(DiagnosticError, match=rf"test_observed\.py:{line}: error\[torch-op\]: torch.autocast computes"):
+    with pytest.raises(
+        DiagnosticError, match=rf"test_trial_steps\.py:{line}: error\[torch-op\]: torch.autocast computes"
+    ):
         traced(Part(all_half))
 
 

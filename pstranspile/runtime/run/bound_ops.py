@@ -21,7 +21,7 @@ from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of, schema_of, with_defaults
 from pstranspile.ops.attributes import refusals
-from pstranspile.ops.offered import package_note, told_as, told_to_end
+from pstranspile.ops.plugins import package_note, told_as, told_to_end
 from pstranspile.ops.schema import Slot
 from pstranspile.ops.shapes import ShapeError, Types, axes_of, fits, infer_types, require_axes
 from pstranspile.ops.shapes import describe as described_type

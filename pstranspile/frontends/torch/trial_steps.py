@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
-from pstranspile.frontends.torch.held import Held
+from pstranspile.frontends.torch.python_state import Held
 from pstranspile.frontends.torch.refusals import CALLED, calling_line, is_own, line_of, user_line
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, name_list, raise_errors
 from pstranspile.ir.model import Location
-from pstranspile.ir.warned import warn_at
+from pstranspile.ir.user_warnings import warn_at
 
 _NEAR = 64
 """How far losses may be apart where only the order of sums differs, in relative roundings of their type."""

@@ -13,6 +13,7 @@ from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
 from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quote_name
+from pstranspile.ir.argument_checks import check_arguments, expect_fields, path_of, wrong_type
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
     Diagnostic,
@@ -25,7 +26,6 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
     visible,
 )
-from pstranspile.ir.expect import check_arguments, expect_fields, path_of, wrong_type
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
 from pstranspile.ir.patterns import Pattern
