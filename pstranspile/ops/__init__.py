@@ -5,8 +5,8 @@ for. `pstranspile.runtime.kernels` has their kernels in a file of the same name.
 
 Other wings use `schema_of`, `facts_of` and `families` of this module, `admitted` (which values attributes may have),
 `attributes` (values of attributes), `build` (make_op), `shapes` (infer types), `work` (operations and bytes),
-`gradient` (Wanted), `gradients` (which value each gradient belongs to), `schema` (Slicing), `facts`, `offered` (what
-other packages offer), `programs.modules` and `textual` (parse, print_module);
+`gradient` (WantedGradients), `gradients` (which value each gradient belongs to), `schema` (Slicing), `facts`, `plugins`
+(what other packages offer), `programs.modules` and `textual` (parse, print_module);
 kernels also use what the families of the same names say, in `detection`, `images`, `math`, `tables` and `tensors`. Read
 `schema.py` first, then a family such as `math/products.py`.
 """

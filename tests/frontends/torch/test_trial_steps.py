@@ -132,9 +132,8 @@ def test_what_no_graph_shows_is_refused_at_its_line(loss, line, says):
 
 def test_a_function_that_is_all_under_autocast_is_refused_at_its_line():
     line = all_half.__wrapped__.__code__.co_firstlineno
-    with pytest.raises(
-        DiagnosticError, match=rf"test_trial_steps\.py:{line}: error\[torch-op\]: torch.autocast computes"
-    ):
+    place = rf"test_trial_steps\.py:{line}: error\[torch-op\]: "
+    with pytest.raises(DiagnosticError, match=place + "torch.autocast computes"):
         traced(Part(all_half))
 
 
