@@ -22,7 +22,7 @@ def test_no_module_warns_in_another_way() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             named = node.attr if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
             if named in ("warn", "warn_explicit") and ast.unparse(node) == f"warnings.{named}":
-                assert path == PACKAGE / "ir" / "warned.py"
+                assert path == PACKAGE / "ir" / "user_warnings.py"
 
 
 SCRIPT = """\

@@ -126,8 +126,8 @@ def test_rows_that_are_seen_elsewhere_stay_where_more_room_is_made(monkeypatch: 
     assert (rows.array[:10] == seen).all()
     del seen
     rows.require(400_000)
-    rows.cut(9)
+    rows.truncate(9)
     assert (rows.array[:9].reshape(-1) == np.arange(54)).all()
     rows.require(11)
-    rows.cut(0)
+    rows.truncate(0)
     assert not len(rows.array[:0])
