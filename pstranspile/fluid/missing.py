@@ -61,7 +61,7 @@ _HOLDS = {
     "proto": (
         "proto.data_feed_pb2 proto.framework_pb2 proto.profiler proto.profiler.profiler_pb2 proto.trainer_desc_pb2"
     ),
-    "running.large": "entry_attr",
+    "running.large_tables": "entry_attr",
     "scope": "default_scope_funcs",
     "trainer_desc": "data_feed_desc device_worker trainer_factory",
     "transpiler": "transpiler.memory_optimization_transpiler",

@@ -498,7 +498,7 @@ def _refusal_of(held: Any) -> str:
         return ""
     body = [each for each in tree.body if not isinstance(each, ast.ImportFrom | ast.Expr)]
     raised = body[0].exc if body and isinstance(body[0], ast.Raise) else None
-    if not isinstance(raised, ast.Call) or getattr(raised.func, "id", "") != "refused":
+    if not isinstance(raised, ast.Call) or getattr(raised.func, "id", "") != "unsupported_error":
         return ""
     why = raised.args[-1]
     return str(why.value) if isinstance(why, ast.Constant) else "it is refused"

@@ -154,7 +154,7 @@ density_prior_box = one_op(
 
 
 def _loss_of_grids(made: list[Any], given: dict[str, Any]) -> Any:
-    to_core(made[1]).declared((given["x"].shape[0], len(given["anchor_mask"]), *given["x"].shape[2:]))
+    to_core(made[1]).redeclare_dims((given["x"].shape[0], len(given["anchor_mask"]), *given["x"].shape[2:]))
     return made[0]
 
 
@@ -341,7 +341,7 @@ prroi_pool = one_op(
 
 
 def _regions(made: list[Any], _: dict[str, Any]) -> Any:
-    to_core(made[1]).declared(made[0].shape)
+    to_core(made[1]).redeclare_dims(made[0].shape)
     return made[0]
 
 

@@ -117,8 +117,8 @@ def test_epsilon_counts_as_much_in_the_first_step_as_later() -> None:
 def test_the_strategy_that_takes_lamb_takes_that_of_the_interface() -> None:
     strategy = paddle.distributed.fleet.DistributedStrategy()
     setattr(strategy, "lamb", True)  # noqa: B010
-    assert strategy._exchanged(opt.Adam(0.1)).settings["later"]
-    assert not strategy._exchanged(older.Adam(0.1)).settings["later"]
+    assert strategy._replace_optimizer(opt.Adam(0.1)).settings["later"]
+    assert not strategy._replace_optimizer(older.Adam(0.1)).settings["later"]
 
 
 NUMBERS = np.array([-7, 7, -8], "int64"), np.array([2, -2, 3], "int64")

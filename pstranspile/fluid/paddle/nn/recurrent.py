@@ -28,7 +28,7 @@ class RNNCellBase(Layer):
         wanted = self.state_shape if shape is None else shape
         return RNNCell.get_initial_states(own, batch_ref, wanted, dtype or "float32", init_value, batch_dim_idx)
 
-    _filled = staticmethod(RNNCell._constant_state)  # pyright: ignore[reportPrivateUsage]
+    _constant_state = staticmethod(RNNCell._constant_state)  # pyright: ignore[reportPrivateUsage]
     _state_dtypes = RNNCell._state_dtypes  # pyright: ignore[reportPrivateUsage]
 
     @property
