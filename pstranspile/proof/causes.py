@@ -135,7 +135,7 @@ def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
 def _order(whole: Value, shares: Sequence[Value]) -> Any:
     """The order in which the rows of a value on the whole batch are those of the shares, one share after the other.
 
-    None if the rows do not lie along the first dim, or are not the same.
+    None if the rows do not lie along the first dim, are not the same, or are in this order already.
     """
     value, parts = plain(whole), [plain(share) for share in shares]
     if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
@@ -143,7 +143,8 @@ def _order(whole: Value, shares: Sequence[Value]) -> Any:
     rows, joined = (array.reshape(len(array), -1) for array in (value, np.concatenate(parts)))
     result = np.zeros(len(rows), "int64")
     result[np.lexsort(joined.T)] = np.lexsort(rows.T)
-    return result if _close(rows[result], joined) else None
+    reordered = not np.array_equal(result, np.arange(len(rows)))
+    return result if reordered and _close(rows[result], joined) else None
 
 
 def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
