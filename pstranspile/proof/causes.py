@@ -132,7 +132,7 @@ def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
     return _close(rows[0], rows[1] / len(parts) if gradient else rows[1])
 
 
-def _order(whole: Value, shares: Sequence[Value]) -> Any:
+def _order_of_rows(whole: Value, shares: Sequence[Value]) -> Any:
     """The order in which the rows of a value on the whole batch are those of the shares, one share after the other.
 
     None if the rows do not lie along the first dim, are not the same, or are in this order already.
@@ -467,7 +467,7 @@ class Suspicion:
         """The numbers of the ops found so far whose results on the shares can't be replaced by parts of the result on
         the whole batch; a product of all rows with all rows, for example, has no such parts.
         """
-        self.turning = False
+        self.reordering = False
         """Whether rows that an op puts in another order are put in that of the shares, where the whole batch has them:
         a loss of two sets of rows, one after the other, is the same in any order.
         """
@@ -520,11 +520,11 @@ class Suspicion:
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
         replaced: list[int] = []
-        turned: dict[str, Any] = {}
+        orders: dict[str, Any] = {}
         for index in self.half.first:
-            for name in [n for n in ops[index].input_names if n.removesuffix("@GRAD") in turned and "@GRAD" in n]:
+            for name in [n for n in ops[index].input_names if n.removesuffix("@GRAD") in orders and "@GRAD" in n]:
                 gradient = plain(runs[0][name])  # of what was put in another order, by the op that made it
-                runs[0].lend(name, gradient[np.argsort(turned[name.removesuffix("@GRAD")])])
+                runs[0].lend(name, gradient[np.argsort(orders[name.removesuffix("@GRAD")])])
             names = [name for name in dict.fromkeys(ops[index].output_names) if name]
             for run in runs:
                 try:
@@ -557,12 +557,12 @@ class Suspicion:
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
                     self.blocked.add(index)
                 elif (
-                    self.turning
+                    self.reordering
                     and not gradients
-                    and (order := _order(*made[unfit[0]])) is not None
+                    and (order := _order_of_rows(*made[unfit[0]])) is not None
                     and len(unfit) == 1
                 ):
-                    turned[unfit[0]] = order
+                    orders[unfit[0]] = order
                     runs[0].lend(unfit[0], plain(runs[0][unfit[0]])[order])
                     unfit = []
                 else:
@@ -688,7 +688,7 @@ class Suspicion:
         wrong, first = self.misfits(range(len(ops)))
         if not wrong:
             return [], False
-        if self.moved and not self.turning:
+        if self.moved and not self.reordering:
             wrong, first = self._misfits_of_reordered(wrong, first)
         remaining, suspects = self.misfits(())
         alike = self._alike_types(suspects)
@@ -718,11 +718,11 @@ class Suspicion:
         return kept, certain
 
     def _misfits_of_reordered(self, wrong: set[str], first: list[int]) -> tuple[set[str], list[int]]:
-        """What `misfits` finds with `turning`, which stays set if the whole batch makes the same of its rows in that
+        """What `misfits` finds with `reordering`, which stays set if the whole batch makes the same of its rows in that
         order; else what was found without.
         """
         before, self.seen, moved = self.seen, {}, {*self.moved}
-        self.turning = True
+        self.reordering = True
         self.moved.clear()
         found = self.misfits(range(len(self.half.program.main_block.ops)))
         floor = self.noise * max(map(sum_of, before.values()), default=0.0)  # for gradients that are zero in theory
@@ -730,7 +730,7 @@ class Suspicion:
             fits(before[name], [self.seen[name]], [1.0], state=True, floor=floor, close=self.close) for name in before
         ):
             return found
-        self.turning = False
+        self.reordering = False
         self.moved = moved
         return wrong, first
 

@@ -145,9 +145,13 @@ class IdIndex:
         self._former: Array | None = None
         """The hash table before the last growth, with the ids at the places below `_end`."""
         self._next: Array | None = None
-        """The hash table that will follow, whose entries before `_ready` are in memory."""
-        self._moved = self._end = self._ready = 0
-        """The place up to which ids have moved from it, and the place up to which they must."""
+        """The hash table that will follow."""
+        self._moved = 0
+        """The place up to which ids have moved from the former hash table."""
+        self._end = 0
+        """The place up to which ids must move from the former hash table."""
+        self._ready = 0
+        """The entries of the next hash table that are in memory."""
         self._begin(_LEAST)
 
     def __len__(self) -> int:
@@ -261,12 +265,12 @@ class IdIndex:
 
     def _held_at(self, places: Array) -> Array:
         """The indices of the hash table's entries that hold these places."""
-        ids_by_place, last = places + 1, len(self._entries) - 1
+        expected, last = places + 1, len(self._entries) - 1
         at = _homes(self.ids[places], self._entries)
-        wrong = (self._entries.take(at) != ids_by_place).nonzero()[0]
+        wrong = (self._entries.take(at) != expected).nonzero()[0]
         while len(wrong):
             at[wrong] = (at[wrong] + 1) & last
-            wrong = wrong[self._entries.take(at[wrong]) != ids_by_place[wrong]]
+            wrong = wrong[self._entries.take(at[wrong]) != expected[wrong]]
         return at
 
     def rebuild(self) -> None:
@@ -286,14 +290,14 @@ class IdIndex:
         entries = self._entries
         if loops.enter_ids(self.ids, entries, start, stop):
             return
-        ids_by_place = np.arange(start + 1, stop + 1, dtype=np.int32)
+        values = np.arange(start + 1, stop + 1, dtype=np.int32)
         at = _homes(self.ids[start:stop], entries)
         last = len(entries) - 1
-        while len(ids_by_place):
+        while len(values):
             free = entries.take(at) == 0
-            entries[at[free]] = ids_by_place[free]
-            left = entries.take(at) != ids_by_place  # not free, or just filled by another place
-            ids_by_place, at = ids_by_place[left], (at[left] + 1) & last
+            entries[at[free]] = values[free]
+            left = entries.take(at) != values  # not free, or just filled by another place
+            values, at = values[left], (at[left] + 1) & last
 
 
 _LARGE_PAGE = 2 << 20
@@ -323,7 +327,7 @@ class MemoryRows:
         if length > len(self.array):
             room = length + min(length // 32, _MOST_ROOM // self._row)
             if _HAS_LARGE_PAGES and room * self._row >= _LARGE:
-                self._show(room)
+                self._map_rows(room)
             else:
                 self.array = ensure_capacity(self.array, length)
 
@@ -338,27 +342,27 @@ class MemoryRows:
     def truncate(self, length: int) -> None:
         """Releases the room beyond `length` rows."""
         if length * self._row >= _LARGE and self._map is not None:
-            self._show(length)
+            self._map_rows(length)
         elif self._map is not None:
             self.array, self._map = self.array[:length].copy(), None
         else:
             self.array.resize((length, *self.array.shape[1:]), refcheck=False)
 
-    def _show(self, length: int) -> None:
-        """Has memory for at least `length` rows, in whole large pages."""
+    def _map_rows(self, length: int) -> None:
+        """Keeps the rows in a mapping with room for `length` rows, in whole large pages."""
         size = -(-length * self._row // _LARGE_PAGE) * _LARGE_PAGE
-        dims, dtype, ids_by_place, memory = self.array.shape[1:], self.array.dtype, self.array, self._map
+        dims, dtype, rows, memory = self.array.shape[1:], self.array.dtype, self.array, self._map
         self.array, self._map = np.empty((0, *dims), dtype), None
         if memory is not None:
             had = len(memory)
-            del ids_by_place
+            del rows
             with suppress(BufferError):  # rows are in use elsewhere, as in the traceback of an error: they are copied
                 memory.resize(size)
-            ids_by_place = self._rows_in(memory, min(had, len(memory)), dims, dtype)
+            rows = self._rows_in(memory, min(had, len(memory)), dims, dtype)
         if memory is None or len(memory) != size:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             memory.madvise(mmap.MADV_HUGEPAGE)
-            self._rows_in(memory, size, dims, dtype)[: len(ids_by_place)] = ids_by_place[: size // self._row]
+            self._rows_in(memory, size, dims, dtype)[: len(rows)] = rows[: size // self._row]
         self.array, self._map = self._rows_in(memory, size, dims, dtype), memory
 
     def _rows_in(self, memory: mmap.mmap, size: int, dims: tuple[int, ...], dtype: Any) -> Array:
