@@ -24,6 +24,7 @@ from pstranspile.runtime.arithmetic import numpy as plain
 from pstranspile.runtime.arithmetic.numpy import is_small as is_small
 from pstranspile.runtime.arithmetic.numpy import product as product
 from pstranspile.runtime.arithmetic.numpy import product_of as product_of
+from pstranspile.runtime.arithmetic.numpy import sum_of_rows as sum_of_rows
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -341,10 +341,14 @@ def norm(x: Array) -> Any:
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
     """The sum over axes, along which an operand was broadcast."""
     if axes == (0,) or axes == (0, 1):
-        sums = np.empty(x.shape[len(axes) :], x.dtype)
-        if loops.sum_rows(x, sums):
-            return sums
+        return sum_of_rows(x, len(axes))
     return np.add.reduce(x, axis=axes, dtype=x.dtype)
+
+
+def sum_of_rows(x: Array, dims: int = 1) -> Array:
+    """The sum over the first dims, added in order."""
+    sums = np.empty(x.shape[dims:], x.dtype)
+    return sums if loops.sum_rows(x, sums) else np.add.reduce(x, axis=tuple(range(dims)), dtype=x.dtype)
 
 
 def sum_of_row(x: Array, axis: int) -> Array:

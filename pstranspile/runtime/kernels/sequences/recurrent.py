@@ -12,7 +12,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, real
-from pstranspile.runtime.arithmetic import is_small, loops, product_of
+from pstranspile.runtime.arithmetic import is_small, loops, product_of, sum_of_rows
 from pstranspile.runtime.arithmetic.loops import LstmGradients, LstmResults
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
@@ -225,12 +225,6 @@ def steps_noted(batch: Any, slot: str) -> Steps:
 @lru_cache(32)
 def _steps_from_lod(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...]) -> Steps:
     return _steps(np.asarray(rows, np.int64), list(starts), np.asarray(order, np.int64))
-
-
-def _total(rows: Array) -> Array:
-    """The sum of the rows, added in order."""
-    sums = np.empty(rows.shape[1:], rows.dtype)
-    return sums if loops.sum_rows(rows, sums) else np.add.reduce(rows, axis=0)
 
 
 def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:
@@ -629,7 +623,7 @@ def _gru_grad(
     first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
     result = _backward(unit, weight, steps, gates, plain(BatchHidden), plain(Hidden_GRAD), first)
     weight_grad = _weight_gradient(weight, result, plain(BatchResetHiddenPrev))
-    return result.x, weight_grad, steps.initial_back(result.state), _total(result.gates)[None]
+    return result.x, weight_grad, steps.initial_back(result.state), sum_of_rows(result.gates)[None]
 
 
 @plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
@@ -648,9 +642,10 @@ def _gru_unit_grad(op: Op) -> Run:
     def run(
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
-        result = _backward(unit, Weight, one_step(len(Gate)), Gate, Hidden_GRAD, Hidden_GRAD, HiddenPrev)
+        hidden = Hidden_GRAD  # read for its dims alone: no step follows, before which these states would come
+        result = _backward(unit, Weight, one_step(len(Gate)), Gate, hidden, Hidden_GRAD, HiddenPrev)
         weight_grad = _weight_gradient(Weight, result, ResetHiddenPrev)
-        return result.x, result.state, weight_grad, _total(result.gates)[None]
+        return result.x, result.state, weight_grad, sum_of_rows(result.gates)[None]
 
     return run
 
@@ -740,12 +735,12 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
 def _weight_gradients(params: Parameters, result: LstmGradients, cells: Array) -> tuple[Array, Array]:
     """The gradients of the weights and of the bias with its peepholes, from the cells in batch order."""
     weight, width = np.matmul(result.before.T, result.gates), params.width
-    bias = _total(result.gates)
+    bias = sum_of_rows(result.gates)
     if params.peepholes is None:
         return weight, bias[None]
     inner = result.gates[:, width : 3 * width].reshape(len(cells), 2, width) * result.cells_before[:, None]
-    output = _total(result.gates[:, 3 * width :] * cells)
-    return weight, np.concatenate([bias, _total(inner).reshape(-1), output])[None]
+    output = sum_of_rows(result.gates[:, 3 * width :] * cells)
+    return weight, np.concatenate([bias, sum_of_rows(inner).reshape(-1), output])[None]
 
 
 def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array, Array]:
