@@ -54,6 +54,13 @@ Numbers: TypeAlias = Literal["computed", "moved", "in_order", "combined"]
 "combined": sums, products or means of the inputs' numbers, so that they grow with these. "computed": in any other way.
 """
 
+Memory: TypeAlias = Literal["", "new", "over"]
+"""Where an op writes its first output.
+
+"": it may be a view of an input. "new": in memory of its own, over which a later op may write. "over": in that of X
+where nothing else reads X, else in new memory.
+"""
+
 LodOfResult: TypeAlias = Literal["inferred", "none", "of_gradient"]
 """The LoD level that Fluid declares for the outputs of a gradient op.
 
@@ -137,6 +144,18 @@ class OpFacts(NamedTuple):
     """The input slot or attribute whose element type Fluid gives to the first output as it appends the op."""
     constant: bool = False
     """Fluid's layers mark the results of the op as having no gradient."""
+    branches: bool = False
+    """The op does one thing with a number on one side of another number, and something else on the other side; or it
+    makes flags or positions of such comparisons.
+    """
+    memory: Memory = ""
+    """Where the op writes its first output."""
+    dims_only: str = ""
+    """The input slots, separated by blanks, of which the op reads nothing but the dims."""
+    calls: int = 1
+    """The calls of functions over whole arrays by which the op does its work."""
+    calls_per_step: int = 0
+    """The further calls for each step of the longest sequence."""
     linear: bool = False
     """A gradient op that is linear in the gradients that it reads, and otherwise depends only on dims and indices of
     its other inputs.
@@ -181,6 +200,11 @@ if TYPE_CHECKING:
         lists_may_be_empty: bool
         typed_by: str
         constant: bool
+        branches: bool
+        memory: Memory
+        dims_only: str
+        calls: int
+        calls_per_step: int
         linear: bool
         sparse_gradient: str
         updates_given_rows: bool
@@ -194,13 +218,20 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "rows": get_args(RowCount),
     "row_order": get_args(RowOrder),
     "numbers": get_args(Numbers),
+    "memory": get_args(Memory),
     "result_lod": get_args(LodOfResult),
 }
 """The allowed values of facts that have named values."""
 
 
-_SLOTS = {"sends": "input", "looks_up": "input", "receives": "output", "sparse_gradient": "output"}
-"""The facts that name a slot, and whether it is an input or an output."""
+_SLOTS = {
+    "sends": "input",
+    "looks_up": "input",
+    "dims_only": "input",
+    "receives": "output",
+    "sparse_gradient": "output",
+}
+"""The facts that name slots, and whether these are inputs or outputs."""
 
 
 def make_facts(
@@ -216,8 +247,9 @@ def make_facts(
     facts = _facts_with(tuple(stated.items()))
     for name, value in stated.items():
         kind = _SLOTS.get(name)
-        if kind and value and value not in (inputs if kind == "input" else outputs):
-            raise ValueError(f"{name} is {value!r}, which is no {kind} slot of the op")
+        for slot in str(value).split() if kind else ():
+            if slot not in (inputs if kind == "input" else outputs):
+                raise ValueError(f"{name} is {slot!r}, which is no {kind} slot of the op")
     if facts.typed_by and facts.typed_by not in inputs and facts.typed_by not in attrs:
         raise ValueError(f"typed_by is {facts.typed_by!r}, which is neither an input slot nor an attribute of the op")
     if domains:

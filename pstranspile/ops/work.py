@@ -67,22 +67,6 @@ FAMILIES: tuple[Family, ...] = get_args(Family)
 _AT_ONCE = tuple(f"pstranspile.ops.math.{name}" for name in ("activation", "elementwise", "reduce"))
 """The modules of ops that go over their numbers about once."""
 
-_OVER = frozenset(("relu", "softmax", "scale", *(f"elementwise_{name}" for name in ("add", "sub", "max", "min"))))
-_NEW = frozenset(("mul", "matmul", "sum", "conv2d", "depthwise_conv2d", "conv3d"))
-
-_CALLS = {
-    "lstm": (8, 115),
-    "lstmp": (9, 115),
-    "lstm_grad": (6, 199),
-    "lstmp_grad": (8, 199),
-    "gru": (4, 88),
-    "gru_grad": (3, 112),
-    "linear_chain_crf": (1, 90),
-    "linear_chain_crf_grad": (3, 99),
-    "crf_decoding": (5, 32),
-}
-"""The calls that a recurrent op makes for each step of the longest sequence, and besides."""
-
 REDUCED = 4
 """The least number of bytes that a reduction reads for each byte that it writes."""
 
@@ -179,24 +163,9 @@ def family_of(op_type: str) -> Family:
 
 
 def calls_of(op_type: str, steps: int) -> int:
-    """The calls that an op makes to do its work: of a recurrent op those for each of so many steps, and besides."""
-    each, beside = _CALLS.get(op_type, (0, 1))
-    return each * steps + beside
-
-
-def writes_over(op_type: str) -> bool:
-    """Whether an op writes its result into the memory of X where nothing else reads that."""
-    return op_type in _OVER
-
-
-def makes_new(op_type: str) -> bool:
-    """Whether an op gives its result memory of its own, over which a later op may write."""
-    return op_type in _OVER or op_type in _NEW
-
-
-def reads_dims_only(op_type: str, slot: str) -> bool:
-    """Whether an op uses nothing of an input but its dims."""
-    return op_type in ("elementwise_add_grad", "elementwise_sub_grad") and slot in ("X", "Y")
+    """The calls by which an op does its work where the longest sequence has so many steps."""
+    facts = facts_of(op_type)
+    return facts.calls + facts.calls_per_step * steps
 
 
 def family_with(op: Op, inputs: Types, outputs: Types, *, sparse: bool = False) -> Family:

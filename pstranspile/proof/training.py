@@ -19,6 +19,7 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import OpRole, VarKind
+from pstranspile.ops import facts_of
 from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, plain
 from pstranspile.proof.halves import Evaluation
 from pstranspile.proof.replay import Replay
@@ -84,15 +85,6 @@ def zeros_for_metrics(module: Module, workload: Workload, init: Mapping[str, Any
 # Where the number is computed over the rows of a batch, such as a loss that is kept above a threshold, shares on which
 # it lies on the same side train as one machine does, and others don't.
 
-_BRANCHES = frozenset(
-    {
-        "abs", "relu", "relu6", "leaky_relu", "elu", "selu", "clip", "reduce_max", "reduce_min",
-        "elementwise_max", "elementwise_min", "greater_than", "less_than", "greater_equal", "less_equal",
-        "top_k", "top_k_v2", "argsort", "arg_max", "arg_min",
-    }
-)  # fmt: skip
-"""Ops that give an input as it is on one side, and something else on the other, or that make flags or positions."""
-
 _SCALES = ((1.0, 1.0), (4.0, 4.0), (0.25, 0.25), (10.0, 1.0))
 """By what the numbers of the first row of a share are multiplied in the search for batches on both sides, and by what
 those of the other rows.
@@ -119,7 +111,7 @@ class _Branches:
             if read.isdisjoint(of_feed):
                 continue
             of_feed.update(names)
-            if not mixed.isdisjoint(read) and op.type in _BRANCHES:
+            if not mixed.isdisjoint(read) and facts_of(op.type).branches:
                 self.found.append(index)
             if not mixed.isdisjoint(read) or self._has_rows(read & of_feed):
                 mixed.update(name for name in names if not self._has_rows([name]))

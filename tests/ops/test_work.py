@@ -5,7 +5,7 @@ import pytest
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops import all_schemas, schema_of
+from pstranspile.ops import all_schemas, facts_of, schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
 from pstranspile.ops.work import FAMILIES, family_of, memory_traffic, operations, work_rule
@@ -110,14 +110,13 @@ def test_every_op_type_has_a_family():
 
 
 def test_ops_write_over_their_input_as_their_kernels_do():
-    from pstranspile.ops.work import makes_new, reads_dims_only, writes_over
     from pstranspile.runtime.kernels.kernel import kernel_of
 
     for op_type in all_schemas():
         if (kernel := kernel_of(op_type)) is None:
             continue
-        if writes_over(op_type):
+        memory = facts_of(op_type).memory
+        if memory == "over":
             assert kernel.over is not None or kernel.reuses
-        if makes_new(op_type):
+        if memory:
             assert kernel.new
-        assert {slot for slot in ("X", "Y") if reads_dims_only(op_type, slot)} == kernel.dims_only & {"X", "Y"}

@@ -27,11 +27,8 @@ from pstranspile.ops.work import (
     bytes_of,
     calls_of,
     family_with,
-    makes_new,
     memory_traffic,
     operations,
-    reads_dims_only,
-    writes_over,
 )
 
 SEQUENCE = 32
@@ -179,19 +176,21 @@ class _StepWalk:
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
         """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""
+        facts = facts_of(op.type)
+        dims_only = facts.dims_only.split()
         for slot, names in op.inputs.items():
             for name in names:
                 if name != EMPTY_NAME and not self._is_held(name, block):
-                    memory.read(name, number, self._bytes(name, block), dims_only=reads_dims_only(op.type, slot))
-        if writes_over(op.type) and op.inputs.get("X", ()) and (result := op.outputs.get("Out", ())):
+                    memory.read(name, number, self._bytes(name, block), dims_only=slot in dims_only)
+        if facts.memory == "over" and op.inputs.get("X", ()) and (result := op.outputs.get("Out", ())):
             memory.over(op.inputs["X"][0], result[0])
-        moves = facts_of(op.type).numbers == "in_order" and not sub_blocks(op)
+        moves = facts.numbers == "in_order" and not sub_blocks(op)
         source = next(op.input_names, "") if moves else ""
         if self._readers(block)[source] > 1:  # others have the value while its copy is there
             source = ""
         for name in op.output_names:
             if name != EMPTY_NAME and not self._is_held(name, block):
-                memory.make(name, number, self._bytes(name, block), source, new=makes_new(op.type))
+                memory.make(name, number, self._bytes(name, block), source, new=facts.memory != "")
 
     def _readers(self, block: int) -> Counter[str]:
         """How many ops of a block read each value."""

@@ -57,6 +57,7 @@ declare(
     _CONV,
     typed_by="Input",
     doc="Output = Input convolved with Filter [out, in / groups, height, width]",
+    memory="new",
 )
 declare_gradient("conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?", result_lod="none")
 declare(
@@ -65,6 +66,7 @@ declare(
     _CONV,
     typed_by="Input",
     doc="as conv2d, each group one channel",
+    memory="new",
 )
 declare_gradient(
     "depthwise_conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?", result_lod="none"
@@ -94,6 +96,7 @@ declare(
     },
     typed_by="Input",
     doc="as conv2d, over volumes",
+    memory="new",
 )
 declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD Filter@GRAD")
 

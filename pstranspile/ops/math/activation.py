@@ -12,7 +12,7 @@ from pstranspile.ops.shapes import Types, outputs_like, shape_rule
 from pstranspile.ops.work import elements, work_rule
 
 if TYPE_CHECKING:
-    from pstranspile.ops.facts import Domain, LodOfResult
+    from pstranspile.ops.facts import Domain, LodOfResult, Memory
 
 
 def declare_function(
@@ -24,14 +24,27 @@ def declare_function(
     positive: bool = False,
     typed_by: str = "X",
     gradient_lod: LodOfResult | None = None,
+    branches: bool = False,
+    memory: Memory = "",
 ) -> None:
     """Declares an op whose `Out` is an elementwise function of X, with X's type, and its gradient op.
 
     The gradient op reads `reads` ("X", "Out", or "" for neither) in addition to Out@GRAD. If X is read, Fluid declares
-    X@GRAD with the LoD of Out@GRAD, unless `gradient_lod` says otherwise. `positive`: X must be above 0.
+    X@GRAD with the LoD of Out@GRAD, unless `gradient_lod` says otherwise. `positive`: X must be above 0. `branches` and
+    `memory` are facts of the op.
     """
     domains: Mapping[str, Domain] = {"X": "positive"} if positive else {}
-    declare(op_type, "X -> Out", attrs, row_wise=True, typed_by=typed_by, domains=domains, doc=doc)
+    declare(
+        op_type,
+        "X -> Out",
+        attrs,
+        row_wise=True,
+        typed_by=typed_by,
+        domains=domains,
+        doc=doc,
+        branches=branches,
+        memory=memory,
+    )
     lod = gradient_lod or ("of_gradient" if reads == "X" else "inferred")
     declare_gradient(op_type, f"{reads} Out@GRAD -> X@GRAD", row_wise=True, result_lod=lod)
     shape_rule(op_type)(outputs_like(Out="X"))
@@ -39,13 +52,14 @@ def declare_function(
 
 _ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
-declare_function("relu", "Out = max(X, 0)", _ENGINE, reads="Out")
+declare_function("relu", "Out = max(X, 0)", _ENGINE, reads="Out", memory="over", branches=True)
 declare_function(
     "leaky_relu",
     "Out = X where X >= 0, else alpha * X",
     {"alpha": 0.02, "use_mkldnn": False},
     reads="Out",
     gradient_lod="of_gradient",
+    branches=True,
 )
 declare_function("sigmoid", "Out = 1 / (1 + exp(-X))", _ENGINE, reads="Out")
 declare_function("logsigmoid", "Out = log(sigmoid(X))", _ENGINE)
@@ -65,6 +79,7 @@ declare(
     {"axis": dim_of(-1, "X"), "data_format": words("AnyLayout", "NCHW", "NHWC"), "is_test": False, **_ENGINE},
     typed_by="X",
     doc="Out = exp(X) / sum(exp(X)) along `axis`",
+    memory="over",
 )
 declare_gradient("softmax", "Out Out@GRAD -> X@GRAD", result_lod="none")
 
@@ -83,14 +98,15 @@ declare_function("atan", "Out = arctan(X)")
 declare_function("erf", "Out = the error function of X", typed_by="", gradient_lod="inferred")
 declare_function("log1p", "Out = log(1 + X)", _ENGINE)
 declare_function("brelu", "Out = X limited to [t_min, t_max]", {"t_min": 0.0, "t_max": 24.0})
-declare_function("relu6", "Out = X limited to [0, threshold]", {"threshold": 6.0}, reads="Out")
-declare_function("elu", "Out = X where X > 0, else alpha * (exp(X) - 1)", {"alpha": 1.0})
+declare_function("relu6", "Out = X limited to [0, threshold]", {"threshold": 6.0}, reads="Out", branches=True)
+declare_function("elu", "Out = X where X > 0, else alpha * (exp(X) - 1)", {"alpha": 1.0}, branches=True)
 declare_function(
     "selu",
     "Out = scale * X where X > 0, else scale * alpha * (exp(X) - 1)",
     {"scale": 1.050701, "alpha": 1.6732632},
     reads="Out",
     gradient_lod="none",
+    branches=True,
 )
 
 declare_function(
@@ -117,7 +133,7 @@ declare_function("thresholded_relu", "Out = X where X > threshold, else 0", {"th
 
 _UNARY_ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
-declare_function("abs", "Out = the absolute value of X", _UNARY_ENGINE)
+declare_function("abs", "Out = the absolute value of X", _UNARY_ENGINE, branches=True)
 declare_function("ceil", "Out = X rounded up", _UNARY_ENGINE, reads="")
 declare_function("floor", "Out = X rounded down", _UNARY_ENGINE, reads="")
 declare_function("round", "Out = X rounded to the nearest integer, halves away from zero", _UNARY_ENGINE, reads="")
@@ -145,6 +161,7 @@ declare(
     {"min": bounded(FLOAT, below="max"), "max": FLOAT},
     row_wise=True,
     doc="Out = X limited to [min, max]",
+    branches=True,
 )
 declare_gradient("clip", "X Min? Max? Out@GRAD -> X@GRAD", row_wise=True, result_lod="none")
 declare(

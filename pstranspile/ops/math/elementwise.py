@@ -38,12 +38,15 @@ def _declare(
     doc: str,
     reads: str = "X Y Out@GRAD",
     attrs: Mapping[str, AttrSpec] = EMPTY,
+    reads_dims_of: str = "",
     **facts: Unpack[Stated],
 ) -> None:
-    """Declares a binary op and, unless `reads` is "", its gradient op, which reads these slots."""
+    """Declares a binary op and, unless `reads` is "", its gradient op, which reads these slots, and nothing but the
+    dims of those in `reads_dims_of`.
+    """
     declare(op_type, "X Y -> Out", {**_BINARY, **attrs}, row_wise=True, doc=doc, **facts)
     if reads:
-        declare_gradient(op_type, f"{reads} -> X@GRAD Y@GRAD")
+        declare_gradient(op_type, f"{reads} -> X@GRAD Y@GRAD", dims_only=reads_dims_of)
     shape_rule(op_type)(lambda op, types: {"Out": (broadcast(op, types),)})
 
 
@@ -52,8 +55,10 @@ _declare(
     "Out = X + Y; the dims of Y lie on those of X from `axis` on (-1: the last ones), the rest is broadcast",
     numbers="combined",
     typed_by="X",
+    memory="over",
+    reads_dims_of="X Y",
 )
-_declare("elementwise_sub", "Out = X - Y", typed_by="X")
+_declare("elementwise_sub", "Out = X - Y", typed_by="X", memory="over", reads_dims_of="X Y")
 _declare("elementwise_mul", "Out = X * Y", numbers="combined", typed_by="X")
 _declare(
     "elementwise_div",
@@ -62,8 +67,8 @@ _declare(
     domains={"Y": "positive"},
     typed_by="X",
 )
-_declare("elementwise_max", "Out = the larger of X and Y", typed_by="X")
-_declare("elementwise_min", "Out = the smaller of X and Y", typed_by="X")
+_declare("elementwise_max", "Out = the larger of X and Y", typed_by="X", memory="over", branches=True)
+_declare("elementwise_min", "Out = the smaller of X and Y", typed_by="X", memory="over", branches=True)
 _declare("elementwise_pow", "Out = X to the power of Y", domains={"X": "positive"}, typed_by="X")
 _declare(
     "elementwise_mod",
@@ -129,10 +134,10 @@ declare(
     "equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X == Y, broadcast as elementwise ops are"
 )
 declare("not_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X != Y")
-declare("less_than", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X < Y")
-declare("less_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X <= Y")
-declare("greater_than", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X > Y")
-declare("greater_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X >= Y")
+declare("less_than", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X < Y", branches=True)
+declare("less_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X <= Y", branches=True)
+declare("greater_than", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X > Y", branches=True)
+declare("greater_equal", "X Y -> Out", _COMPARE, row_wise=True, constant=True, doc="Out = X >= Y", branches=True)
 declare("logical_and", "X Y -> Out", row_wise=True, doc="Out = X and Y")
 declare("logical_or", "X Y -> Out", row_wise=True, doc="Out = X or Y")
 declare("logical_xor", "X Y -> Out", row_wise=True, doc="Out = X or Y, not both")
@@ -193,6 +198,7 @@ declare(
     numbers="combined",
     typed_by="X",
     doc="Out = the sum of all X; dense, SelectedRows, or mixed",
+    memory="new",
 )
 declare(
     "scale",
@@ -201,6 +207,7 @@ declare(
     row_wise=True,
     typed_by="X",
     doc="Out = scale * X + bias, or scale * (X + bias)",
+    memory="over",
 )
 
 declare("increment", "X -> Out", {"step": 1.0}, doc="Out = X + step; X has one element")

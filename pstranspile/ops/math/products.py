@@ -36,6 +36,7 @@ declare(
     },
     typed_by="X",
     doc="Out = X @ Y, X made a matrix at x_num_col_dims and Y at y_num_col_dims",
+    memory="new",
 )
 declare_gradient("mul", "X Y Out@GRAD -> X@GRAD Y@GRAD", result_lod="none")
 declare(
@@ -57,6 +58,7 @@ declare(
     },
     numbers="combined",
     doc="Out = alpha * X @ Y over the last two dims, each transposed first if asked, leading dims broadcast",
+    memory="new",
 )
 declare_gradient("matmul", "X Y Out@GRAD -> X@GRAD Y@GRAD", result_lod="none")
 

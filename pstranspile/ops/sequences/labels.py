@@ -80,17 +80,23 @@ declare(
     "Emission Transition Label Length? -> Alpha~ EmissionExps~ TransitionExps~ LogLikelihood",
     domains={"Label": Below("Emission", -1)},
     doc="LogLikelihood = that of the label paths under a linear chain",
+    calls=90,
+    calls_per_step=1,
 )
 declare_gradient(
     "linear_chain_crf",
     "Emission Transition Label Length? Alpha EmissionExps TransitionExps LogLikelihood@GRAD -> "
     "Emission@GRAD Transition@GRAD",
+    calls=99,
+    calls_per_step=3,
 )
 declare(
     "crf_decoding",
     "Emission Transition Label? Length? -> ViterbiPath",
     domains={"Label": Below("Emission", -1)},
     doc="ViterbiPath = the likeliest path under a linear chain, or whether it is Label",
+    calls=32,
+    calls_per_step=5,
 )
 
 

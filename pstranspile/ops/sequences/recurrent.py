@@ -24,12 +24,16 @@ declare(
         "origin_mode": False,
     },
     doc="Hidden = a gated recurrent unit over each sequence",
+    calls=88,
+    calls_per_step=4,
 )
 declare_gradient(
     "gru",
     "Input H0? Weight Bias? BatchGate BatchResetHiddenPrev BatchHidden Hidden Hidden@GRAD -> "
     "Input@GRAD H0@GRAD? Weight@GRAD Bias@GRAD?",
     result_lod="none",
+    calls=112,
+    calls_per_step=3,
 )
 declare(
     "gru_unit",
@@ -104,12 +108,16 @@ declare(
         "candidate_activation": words("tanh", "sigmoid", "relu", "identity"),
     },
     doc="Hidden, Cell = a long short-term memory over each sequence",
+    calls=115,
+    calls_per_step=8,
 )
 declare_gradient(
     "lstm",
     "Input H0? C0? Weight Bias Hidden Cell BatchGate BatchCellPreAct Hidden@GRAD -> "
     "Input@GRAD H0@GRAD? C0@GRAD? Weight@GRAD Bias@GRAD",
     result_lod="none",
+    calls=199,
+    calls_per_step=6,
 )
 declare(
     "lstmp",
@@ -125,6 +133,8 @@ declare(
         "proj_activation": words("tanh", "sigmoid", "relu", "identity"),
     },
     doc="as lstm, with a projection of the hidden state",
+    calls=115,
+    calls_per_step=9,
 )
 declare_gradient(
     "lstmp",
@@ -132,6 +142,8 @@ declare_gradient(
     "Projection Cell BatchGate BatchCellPreAct BatchHidden Projection@GRAD -> "
     "Input@GRAD H0@GRAD? C0@GRAD? Weight@GRAD ProjWeight@GRAD Bias@GRAD",
     result_lod="none",
+    calls=199,
+    calls_per_step=8,
 )
 
 declare(

@@ -233,6 +233,7 @@ declare(
     {"k": 1},
     constant=True,
     doc="Out = the k largest elements of each row, Indices = where they were",
+    branches=True,
 )
 declare_gradient("top_k", "X Indices Out@GRAD -> X@GRAD", UNSCOPED)
 declare(
@@ -241,6 +242,7 @@ declare(
     {"axis": LONG, "keepdims": False, "dtype": element_type(-1, unset=True)},
     constant=True,
     doc="Out = the index of the largest element along `axis`",
+    branches=True,
 )
 
 
@@ -271,6 +273,7 @@ declare(
     {"axis": LONG, "keepdims": False, "dtype": element_type(-1, unset=True)},
     constant=True,
     doc="Out = the index of the smallest element along `axis`",
+    branches=True,
 )
 declare(
     "argsort",
@@ -278,6 +281,7 @@ declare(
     {"axis": -1, "descending": False},
     constant=True,
     doc="Out = X sorted along `axis`, Indices = where its elements were",
+    branches=True,
 )
 declare_gradient("argsort", "X Indices Out@GRAD -> X@GRAD")
 declare(

@@ -51,8 +51,8 @@ None if the attributes need a call:
 
 `over` is an expression that overwrites the memory of X. Generated code uses it if the op that made X always gives a
 `new` array, and if no other op reads the values of X. A kernel that `reuses` memory may write its result into X where
-the op has the attribute `OVER`, which generated code sets for the same reason. Ops that read nothing but the dims of an
-input name its slot in `dims_only`.
+the op has the attribute `OVER`, which generated code sets for the same reason. An op that reads nothing but the dims
+of an input says so in its declaration (`dims_only`).
 
 Beside the values of its inputs, a kernel receives what the interpreter offers in the parameters `surroundings` and
 `context`. A kernel with neither parameter depends on its inputs only. The `surroundings` cost nothing. The `context`
@@ -189,7 +189,6 @@ class Kernel(NamedTuple):
     new: bool = False
     spares: frozenset[str] = frozenset()
     reuses: bool = False
-    dims_only: frozenset[str] = frozenset()
 
 
 _KERNELS: dict[str, Kernel] = {}
@@ -206,7 +205,6 @@ def kernel(
     new: bool = False,
     spares: str = "",
     reuses: bool = False,
-    dims_only: str = "",
 ) -> Callable[[Factory], Factory]:
     """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
 
@@ -215,8 +213,8 @@ def kernel(
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
             require_own(op_type, "a kernel", getattr(factory, "__module__", __name__))
-            spared, of_dims = frozenset(spares.split()), frozenset(dims_only.split())
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, spared, reuses, of_dims)
+            spared = frozenset(spares.split())
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, spared, reuses)
         return factory
 
     return register

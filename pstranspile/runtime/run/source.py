@@ -30,7 +30,7 @@ import numpy as np
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.ops import with_defaults
+from pstranspile.ops import facts_of, with_defaults
 from pstranspile.ops.attributes import flag, real
 from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS, either
 from pstranspile.runtime.kernels.kernel import OVER, Value, kernel_of
@@ -199,9 +199,8 @@ def makes_new(bound: BoundOp, name: str) -> bool:
 
 def _reads_dims_only(bound: BoundOp, name: str) -> bool:
     """Whether an op uses nothing of a variable but its dims."""
-    kernel = bound.kernel
     slots = {slot for slot, names in bound.op.inputs.items() if name in names}
-    return kernel is not None and bool(slots) and slots <= kernel.dims_only
+    return bool(slots) and slots.issubset(facts_of(bound.op.type).dims_only.split())
 
 
 def is_private(name: str, reader: int, ops: Sequence[BoundOp], users: Iterable[int], makers: Sequence[int]) -> bool:

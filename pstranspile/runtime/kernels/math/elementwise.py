@@ -104,7 +104,7 @@ def _function(op: Op) -> Run:
 _GRADIENTS = "X@GRAD Y@GRAD"
 
 
-@kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS, lod="each", dims_only="X Y")
+@kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS, lod="each")
 def _add_grad(op: Op) -> Run:
     axis, wants_x, wants_y = _gradient_settings(op)
     negative = op.type == "elementwise_sub_grad"
