@@ -15,8 +15,11 @@ from pathlib import Path
 HUB = f"pstr-{os.getpid()}"
 """The network in which the links of all machines meet."""
 
-BURST, HELD = 18_000, 4_000_000
-"""The bytes that a link carries at once, and those that wait for it at most."""
+BURST = 18_000
+"""The bytes that a link carries at once."""
+
+HELD = 4_000_000
+"""The bytes that wait for a link at most."""
 
 ENTER = """\
 import ctypes, sys

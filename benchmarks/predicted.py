@@ -50,8 +50,11 @@ from pstranspile.proof.values import make_feeds
 from pstranspile.runtime.run.step_feeds import Feeds
 from pstranspile.runtime.values import LoDTensor
 
-STEPS, FEWEST = 300, 60
-"""The most and the fewest steps of a job."""
+STEPS = 300
+"""The most steps of a job."""
+
+FEWEST = 60
+"""The fewest steps of a job."""
 
 SECONDS = 2.0
 """The predicted seconds for which a job runs, within these numbers of steps."""

@@ -143,8 +143,11 @@ def _seconds(trial: Trial, effort: Effort) -> float:
 OTHERS = 1 << 22
 """The bytes that are used between two steps of a trial."""
 
-LEAST_STEPS, MOST_STEPS = 5, 60
-"""The fewest and the most steps of a trial."""
+LEAST_STEPS = 5
+"""The fewest steps of a trial."""
+
+MOST_STEPS = 60
+"""The most steps of a trial."""
 
 
 def _copy_value(value: Any) -> Any:
