@@ -30,7 +30,7 @@ from pstranspile.proof.compare import (
     plain,
     scale_difference,
 )
-from pstranspile.proof.explanations import TRAINERS, Machines, Meaning, compares_rows, meaning_of
+from pstranspile.proof.explanations import TRAINERS, Computed, Machines, Meaning, compares_rows, meaning_of, of_integers
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
@@ -656,17 +656,19 @@ class Suspicion:
         a cause only where nothing else is found.
 
         Where rows are dealt to micro-batches, each of one machine has other rows than that of a rank, so that none of
-        their values fit. If that hides the causes, the search is made once more with the rows of the whole batch in the
-        order in which the micro-batches of the machine have those of the ranks.
+        their values fit. The search is therefore made with the rows of the whole batch in the order in which the
+        micro-batches of the machine have those of the ranks, and in their own order only if that shows no cause.
         """
-        made, certain = self._find_causes()
-        count = 1 if certain else _micro_batches(self.half.program)
+        count, given = _micro_batches(self.half.program), self.feeds[0]
         if count > 1 and all(rows % count == 0 for rows in self.rows[1:]):
             self.feeds[0] = self._dealt_alike(count)
+            made, certain = self._find_causes()
+            if certain:
+                return made
+            self.feeds[0] = given
             self.moved.clear()
             self.blocked.clear()
-            again, sure = self._find_causes()
-            made = again if sure else made
+        made, _ = self._find_causes()
         return made
 
     def _dealt_alike(self, count: int) -> Mapping[str, Any]:
@@ -800,10 +802,44 @@ class Suspicion:
             }
             return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
 
-        made: Meaning = meaning_of(op, program, self.machines, on_shares, self.crossed, self.step)
+        def on_whole(name: str) -> Any:
+            run = Evaluation(program, self.held, self.feeds[0], seed=self.seed, stream=0)
+            return run.go(self.half.first, keep=[name]).take(name)
+
+        computed = Computed(on_shares, on_whole, _micro_batches(program))
+        made: Meaning = meaning_of(op, program, self.machines, computed, self.crossed, self.step)
+        if made.vague and (origin := self._differing_integers(op)) is not None:
+            found = meaning_of(origin, program, self.machines, computed, self.crossed, self.step)
+            if not found.vague:
+                op, variable, made = origin, next(iter(origin.output_names)), found
         first = Cause(op.type, variable, _location(op), made.why, made.instead)
         parts = (Cause(one.type, next(iter(one.output_names)), _location(one), what) for one, what in made.parts)
         return [first, *parts], made
+
+    def _differing_integers(self, op: Op) -> Op | None:
+        """The first of the ops that compute flags and whole numbers which an op reads, such as positions, whose results
+        on the shares are not those on the whole batch though what it reads is; None if there is none.
+        """
+        program, ops = self.half.program, self.half.program.main_block.ops
+        wanted, made = {*op.input_names}, list[Op]()
+        for index in reversed(self.half.first):
+            if of_integers(ops[index], program) and not wanted.isdisjoint(ops[index].output_names):
+                made.append(ops[index])
+                wanted.update(ops[index].input_names)
+        names = dict.fromkeys(name for one in made for name in (*one.input_names, *one.output_names) if name)
+        runs = [
+            Evaluation(program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
+            for place, feed in enumerate(self.feeds)
+        ]
+        whole, *own = (run.go(self.half.first, keep=[*names]) for run in runs)
+        alike = {name: _same_integers(whole[name], [run[name] for run in own]) for name in names}
+        found = (
+            one
+            for one in reversed(made)
+            if all(alike[name] for name in one.input_names if name)
+            and not all(alike[name] for name in one.output_names if name)
+        )
+        return next(found, None)
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """The variable that a report names as different: an output of the op, else a value that depends on one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -57,8 +58,16 @@ class Meaning(NamedTuple):
     """Whether nothing can be said of what the op does with the rows of the batch."""
 
 
-OnShares = Callable[[str], Mapping[int, Any]]
-"""Returns the values of a variable on the shares of a batch, by machine number."""
+class Computed(NamedTuple):
+    """Functions that return the values of a variable in a step."""
+
+    on_shares: Callable[[str], Mapping[int, Any]]
+    """The values on the shares of the batch, by machine number."""
+    on_whole: Callable[[str], Any]
+    """The value on the whole batch."""
+    micro_batches: int
+    """To how many micro-batches the rows are dealt; 1 if they are dealt to none."""
+
 
 _ALONG = frozenset({"top_k", "top_k_v2", "arg_max", "arg_min", "argsort", "cumsum", "softmax", "log_softmax"})
 """Ops that compare rows with each other if they work along the first dim."""
@@ -74,12 +83,15 @@ _MOVING = frozenset(
 _PRODUCTS = frozenset({"matmul", "matmul_v2", "mul", "bmm"})
 """Ops that compute sums of products."""
 
+_SCATTERS = frozenset({"scatter_nd_add", "scatter"})
+"""Ops that add up rows, such as counts of ids, if their result has no dim of rows."""
+
 _GATHER = "gather the rows of all ranks before, as torch.distributed.nn.functional.all_gather does"
 """Advice in PyTorch's terms for an op that needs rows of other shares."""
 
 
 def meaning_of(
-    op: Op, program: Program, machines: Machines, on_shares: OnShares, pairs: Collection[str], step: int
+    op: Op, program: Program, machines: Machines, computed: Computed, pairs: Collection[str], step: int
 ) -> Meaning:
     """Explains why an op of a training program is a cause.
 
@@ -108,6 +120,7 @@ def meaning_of(
         return Meaning(
             f"it compares rows of the batch with each other, and each {one} has only its own share of them",
             f"compare within each row, or {_GATHER}" if machines.of_torch else "",
+            _rows_in_order(op, program),
         )
     if states := _states_alone(op, program):
         names = ", ".join(f"%{name}" for name in states)
@@ -118,8 +131,9 @@ def meaning_of(
             if machines.of_torch
             else "",
         )
-    if not op.type.endswith("_grad") and (facts.mean_of_rows or kind == "reduce_sum" or _adds_up_products(op, program)):
-        return _of_reduction(op, kind, program, machines, on_shares, step)
+    adds_up = kind == "reduce_sum" or _adds_up_rows(op, program)
+    if not op.type.endswith("_grad") and (facts.mean_of_rows or adds_up):
+        return _of_reduction(op, kind, program, machines, computed, step)
     if kind in _MOVING:
         return Meaning(
             f"it puts rows of the batch beside other rows, and each {one} has only its own share of them",
@@ -132,7 +146,9 @@ def meaning_of(
         instead = 'where torch can export the model, the check of it without step="torch" names the line'
         return Meaning(why, instead if machines.of_torch else "")
     if facts.mean_of_rows or kind == "reduce_sum":
-        return _of_reduction(op, kind, program, machines, on_shares, step)
+        return _of_reduction(op, kind, program, machines, computed, step)
+    if kind == "elementwise_div" and (made := _of_quotient(op, program, machines, computed, step)) is not None:
+        return made
     if not op.type.endswith("_grad") and _of_whole_batch(op, program):
         return _not_linear(machines)
     if _of_rows_and_whole(op, program):
@@ -145,6 +161,9 @@ def meaning_of(
         return _not_linear(machines)
     if kind in _REGROUPING:
         return Meaning(f"it puts the rows of the batch into groups, and those of a share are others on each {one}")
+    if _of_rows_to_rows(_forward_of(op, program), program):
+        why = f"it combines rows of the batch with each other, and each {one} has only its own share of them"
+        return Meaning(why, doubtful=True, vague=True)
     return Meaning(f"it works on the batch as a whole, and each {one} has a share of it", doubtful=True, vague=True)
 
 
@@ -171,27 +190,33 @@ def compares_rows(op: Op, pairs: Collection[str], program: Program) -> bool:
     return floats and _role_forward(op) and _rows_by_rows(op, pairs)
 
 
+def of_integers(op: Op, program: Program) -> bool:
+    """Whether an op writes flags and whole numbers only."""
+    return not any(_is_float(name, program) for name in op.output_names if name)
+
+
 def _is_float(name: str, program: Program) -> bool:
     var = program.main_block.vars.get(name)
     return var is not None and var.tensor is not None and var.tensor.dtype.text in ("f16", "f32", "f64")
 
 
-def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
+def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning:
     """The explanation for a sum or a mean over rows."""
     division = _division(op, program)
     if division is not None:
-        made = _of_division(op, division, program, machines, on_shares, step)
+        made = _of_division(op, division, program, machines, computed, step)
         if made is not None:
             return made
-    made = _of_undivided(op, kind, program, machines, on_shares, step)
+    made = _of_undivided(op, kind, program, machines, computed, step)
     doubtful = division is not None and -1 not in _shape(division.input("Y") or "", program)
     return made._replace(doubtful=doubtful)
 
 
-def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, on_shares: OnShares, step: int) -> Meaning:
+def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning:
     """The explanation for a sum or a mean over rows that no division turns into another mean."""
     one, ofall = machines.kind, f"{machines.kind}s"
-    rows = {index: float(len(value)) for index, value in _arrays(on_shares(op.input("X") or "")).items() if value.ndim}
+    shares = _arrays(computed.on_shares(op.input("X") or ""))
+    rows = {index: float(len(value)) for index, value in shares.items() if value.ndim}
     user = _first_not_linear(_forward_of(op, program), program)
     if facts_of(kind).mean_of_rows:
         if len(set(rows.values())) > 1:
@@ -246,19 +271,19 @@ def _is_row_selection(name: str, program: Program) -> bool:
 
 
 def _of_division(
-    op: Op, division: Op, program: Program, machines: Machines, on_shares: OnShares, step: int
+    op: Op, division: Op, program: Program, machines: Machines, computed: Computed, step: int
 ) -> Meaning | None:
     """The explanation for a sum that is the dividend or the divisor of a division.
 
     None if the divisor is the same on every machine, or has a value for each row.
     """
     one, ofall, divisor = machines.kind, f"{machines.kind}s", division.input("Y") or ""
-    arrays = _arrays(on_shares(divisor))
+    arrays = _arrays(computed.on_shares(divisor))
     first = next(iter(arrays.values()), None)
     if first is None or -1 in _shape(divisor, program):
         return None
     if all(value.shape == first.shape and (value == first).all() for value in arrays.values()):
-        return None
+        return _of_equal_counts(divisor, program, machines, computed, step)
     counts = {index: float(value.sum(dtype="float64")) for index, value in arrays.items()}
     numbers = machines.format_counts(counts, step)
     parts = [
@@ -283,6 +308,51 @@ def _of_division(
         else f"divide by a number that all {ofall} have in common, such as the rows of a batch"
     )
     return Meaning(f"{why}, and the mean of the {ofall}' means weighs them alike", instead, tuple(parts))
+
+
+def _rows_in_order(op: Op, program: Program) -> tuple[tuple[Op, str], ...]:
+    """The ops at other lines that take rows in the order that an op finds, with what is said of them."""
+    reached, found = {*op.output_names}, dict[str, Op]()
+    for later in _later_forward_ops(op, program):
+        if reached.isdisjoint(later.input_names):
+            continue
+        if later.type in _MOVING and (later.input("Index") in reached or later.input("Ids") in reached):
+            if later.location is not None and str(later.location) != str(op.location):
+                found.setdefault(str(later.location), later)
+        elif not any(_is_float(name, program) for name in later.output_names):
+            reached.update(later.output_names)
+    what = f"this puts rows of the batch beside other rows, in the order that is found at {_place(op)}"
+    return tuple((one, what) for one in found.values())
+
+
+def _of_quotient(op: Op, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning | None:
+    """The explanation for the quotient of two means, such as that of losses and that of a mask; None for another."""
+    counted, above = (_reduction_of(op.input(name) or "", program) for name in ("Y", "X"))
+    if counted is None or above is None or not facts_of(counted.type).mean_of_rows or not _of_whole_batch(op, program):
+        return None
+    if _of_parameters(op.input("Y") or "", program):
+        return None
+    return _of_division(above, op, program, machines, computed, step)
+
+
+def _of_equal_counts(
+    divisor: str, program: Program, machines: Machines, computed: Computed, step: int
+) -> Meaning | None:
+    """The explanation for a mean of which every machine has the same count, but one machine does not have that of all
+    together: it deals the whole batch to micro-batches otherwise, or the least count of a mean is 1. None if it has.
+    """
+    own = {index: float(value.sum(dtype="float64")) for index, value in _arrays(computed.on_shares(divisor)).items()}
+    value, counted = plain(computed.on_whole(divisor)), _reduction_of(divisor, program)
+    whole = 0.0 if value is None else float(value.sum(dtype="float64"))
+    times = 1 if counted is None or facts_of(counted.type).mean_of_rows else len(own)
+    if counted is None or all(math.isclose(whole, count * times, rel_tol=1e-6) for count in own.values()):
+        return None
+    where = "in a micro-batch of one process" if computed.micro_batches > 1 else "in one process"
+    return Meaning(
+        f"this mean counts {whole:g} {where}, and {machines.format_counts(own, step)}: they are not as many rows, "
+        "tokens or weights, and the mean of the means weighs them alike",
+        _ALL_REDUCED if machines.of_torch else "",
+    )
 
 
 def _place(op: Op) -> str:
@@ -450,9 +520,15 @@ def _without_rows(op: Op, program: Program) -> bool:
     return any(-1 in shape for shape in read) and not any(-1 in shape for shape in made)
 
 
-def _adds_up_products(op: Op, program: Program) -> bool:
-    """Whether an op computes products for each row and sums them over the rows."""
-    return op.type in _PRODUCTS and _without_rows(op, program)
+def _of_rows_to_rows(op: Op, program: Program) -> bool:
+    """Whether an op reads and writes values with a dim of rows."""
+    made, read = ([_shape(name, program) for name in names] for names in (op.output_names, op.input_names))
+    return any(-1 in shape for shape in read) and any(-1 in shape for shape in made)
+
+
+def _adds_up_rows(op: Op, program: Program) -> bool:
+    """Whether an op sums products over the rows, or adds rows to places of a value without rows."""
+    return op.type in _PRODUCTS | _SCATTERS and _without_rows(op, program)
 
 
 def _of_rows_and_whole(op: Op, program: Program) -> bool:

@@ -31,6 +31,7 @@ from pstranspile.frontends.torch.trial_steps import (
     require_shown,
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, installing, name_list, quantity
+from pstranspile.ir.model import Location
 from pstranspile.ir.patterns import Pattern
 
 
@@ -221,7 +222,8 @@ def _exported_step(
                 guards = [Guard(text) for text in texts if not _of_speed(text, exported)]
                 _detach_blocks(torch, exported)
                 stacks = _inner_stacks(exported)
-                return _captured_graph(_with_stacks(_decompose_graph(exported, known), stacks), names, guards)
+                found = _with_stacks(_decompose_graph(exported, known), stacks)
+                return _captured_graph(found, names, guards, line_of(model if loss is None else loss))
             except DiagnosticError:
                 raise
             except Exception as problem:  # whatever torch's compiler raises about the user's code
@@ -231,14 +233,14 @@ def _exported_step(
         message = (
             f"the batch that a model is traced with has {quantity(least, 'row')}; at least 2 tell rows from other dims"
         )
-        raise DiagnosticError([error("torch-batch", message), refusal(problems[0], model, loss, rowed)])
+        raise DiagnosticError([error("torch-batch", message), refusal(problems, model, loss, rowed)])
     if least // parts < 2:
         message = (
             f"accumulate={parts} deals {least} rows to micro-batches of one row; trace with at least {2 * parts} rows"
         )
         note = Note("at least 2 rows of a micro-batch tell rows from other dims")
         raise DiagnosticError([error("torch-batch", message, calling_line(), notes=[note])])
-    raise DiagnosticError([*_uneven(batch), refusal(problems[0], model, loss, rowed)])
+    raise DiagnosticError([*_uneven(batch), refusal(problems, model, loss, rowed)])
 
 
 def _uneven(batch: Mapping[str, Any]) -> list[Diagnostic]:
@@ -630,7 +632,8 @@ class _Sized(NamedTuple):
         return self.dims
 
 
-def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard]) -> Captured:
+def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard], of_loss: Location | None) -> Captured:
+    """The graph of an exported step; `of_loss` is the line where the function of the loss begins."""
     signature = exported.graph_signature
     given = [spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
     kept = {spec.arg.name: spec for spec in signature.input_specs}
@@ -651,7 +654,7 @@ def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard]
     losses = [spec.arg for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     if len(losses) != 1 or not hasattr(losses[0], "name"):
         message = f"the loss gives {len(losses)} values; it must give one tensor of one element"
-        raise DiagnosticError([error("torch-loss", message)])
+        raise DiagnosticError([error("torch-loss", message, of_loss)])
     inputs = dict(zip(given, names, strict=True))
     nodes = list(exported.graph.nodes)
     return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))

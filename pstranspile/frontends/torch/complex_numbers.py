@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from pstranspile.frontends.torch.refusals import user_line, user_place
+from pstranspile.frontends.torch.refusals import CALLED, user_line, user_place
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 
 
@@ -118,7 +118,7 @@ class _Rewriting:
         self._stack = stack
         if rule is None:
             message = f"{node.target}: it takes complex numbers, with which it is not translated"
-            return error("torch-op", message, user_place(stack) or user_line(stack))
+            return error("torch-op", message, user_place(stack) or user_line(stack), notes=[CALLED])
         with self._graph.inserting_before(node):
             args = [self._with_pairs(arg) for arg in node.args]
             made = rule(self, node, args, {name: self._with_pairs(arg) for name, arg in node.kwargs.items()})
@@ -257,7 +257,7 @@ def _length(x: Any, axis: int) -> int:
     size = x.meta["val"].shape[axis]
     if not isinstance(size, int):
         message = "a Fourier transform is over a dim whose size only a run knows, which is not translated"
-        raise DiagnosticError([error("torch-op", message, user_line(x.meta.get("stack_trace")))])
+        raise DiagnosticError([error("torch-op", message, user_line(x.meta.get("stack_trace")), notes=[CALLED])])
     return size
 
 

@@ -8,6 +8,7 @@ import linecache
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -183,6 +184,12 @@ _RAISED = Pattern(r"raised exception (.+)", re.DOTALL)
 _DEPENDENT = Pattern(r"[Dd]ata-dependent (?:expression|branching|operator|jump)|data.dependent control flow")
 """Torch's words for code that needs a number which only a run knows."""
 
+_UNSHAPED = Pattern(r"does not support running with fake tensors")
+"""Torch's words for an operator that takes tensors with their numbers only."""
+
+_WRAPPED = Pattern(r"data pointer of Tensor that doesn't have storage")
+"""Torch's words for the tensors that a function has which is transformed."""
+
 CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
 """What is said of a model that torch itself must call."""
 
@@ -190,24 +197,31 @@ _FIXED = Pattern(r"Constraints violated.*specialized it to be a constant \((\d+)
 """Torch's words for code that takes one number of rows only."""
 
 
-def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnostic:
-    """The finding for torch's exception about a model that it can't export, at the user's line.
+def refusal(problems: Sequence[Exception], model: Any, loss: Any, tensor: str) -> Diagnostic:
+    """The finding for torch's exceptions about a model that it can't export, one of each way to export it, at the
+    user's line.
 
-    `tensor` is the name of a tensor of the batch.
+    `tensor` is the name of a tensor of the batch. The first exception is described, at a line that another one has if
+    it has none itself.
     """
-    text = str(problem)
-    place = user_place(text) or line_of(model if loss is None else loss)
+    text = str(problems[0])
+    raised = (user_place("".join(traceback.format_exception(one))) for one in problems)
+    place = user_place(text) or next((one for one in raised if one is not None), None)
+    place = place or line_of(model if loss is None else loss)
     own = [one for one in _frames(text) if is_own(one.file)]
     focus = own[-1].code if own else ""
     if (fixed := _FIXED.search(text)) is not None:
-        rows = int(fixed[1])
-        return _of_fixed_rows(rows, [*_fixed_in(rows, own[-1], model, loss)] if own else [], focus, place, tensor)
+        return _of_fixed_rows(int(fixed[1]), text, model, loss, tensor)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    what = lines[0] if lines else type(problem).__name__
+    what = lines[0] if lines else type(problems[0]).__name__
     if (made := _RAISED.search(text)) is not None:
         what = f"its code raises {made[1].splitlines()[0].strip()}"
     details = [line.removeprefix("Explanation:").strip() for line in lines if line.startswith("Explanation:")]
-    if _DEPENDENT.search(text) is not None:
+    if _UNSHAPED.search(text) is not None:
+        what = "it calls an operator that torch has no rule of shapes for, such as one of sparse tensors"
+    elif _WRAPPED.search(text) is not None:
+        what = "it transforms a function, as torch.func.grad does, in a way that an export doesn't follow"
+    elif _DEPENDENT.search(text) is not None:
         what = "its code branches on a number that a run computes, or makes a size or a list of one"
         details = ["torch.where(condition, a, b) has both branches in a graph"]
     notes = [Note(detail) for detail in details[:1] if detail]
@@ -223,8 +237,31 @@ def refusal(problem: Exception, model: Any, loss: Any, tensor: str) -> Diagnosti
 # Code for one number of rows.
 
 
-def _of_fixed_rows(rows: int, fixed: Sequence[str], focus: str, place: Location | None, tensor: str) -> Diagnostic:
-    """The finding for code that takes batches of `rows` rows only, because of the expressions `fixed`."""
+_STACK = "User stack:"
+"""Torch's words before each stack of a problem, one for each tensor whose rows are fixed."""
+
+_RECURRENT = Pattern(r"[/\\]torch[/\\]nn[/\\]modules[/\\]rnn\.py$")
+"""The file of torch's recurrent layers."""
+
+
+def _of_fixed_rows(rows: int, text: str, model: Any, loss: Any, tensor: str) -> Diagnostic:
+    """The finding for code that takes batches of `rows` rows only.
+
+    Of the stacks in the text, that is taken which shows an expression with a fixed number of rows, else the first.
+    """
+    stacks = [_frames(part) for part in text.split(_STACK)[1:]] or [_frames(text)]
+    shown = [(stack, own[-1]) for stack in stacks if (own := [one for one in stack if is_own(one.file)])]
+    found = [(stack, frame, [*_fixed_in(rows, frame, model, loss)]) for stack, frame in shown]
+    nothing: tuple[list[_StackFrame], _StackFrame | None, list[str]] = ([], None, [])
+    stack, frame, fixed = next((one for one in found if one[2]), found[0] if found else nothing)
+    place = (
+        line_of(model if loss is None else loss) if frame is None else Location(frame.file, frame.line, frame.column)
+    )
+    focus = "" if frame is None else frame.code
+    if not fixed and any(_RECURRENT.search(one.file) for one in stack):
+        message = "this layer goes over the rows of the batch as over steps, and each rank has a share of the rows"
+        instead = "a recurrent layer with batch_first=True takes rows first; one without takes x.transpose(0, 1)"
+        return error("torch-export", message, place, focus=focus, notes=[Note(instead)])
     if fixed:
         what = f"{name_list(fixed)} {'has' if len(fixed) == 1 else 'have'} a fixed number of rows, {rows}"
     else:
@@ -232,7 +269,10 @@ def _of_fixed_rows(rows: int, fixed: Sequence[str], focus: str, place: Location 
     message = f"{what}; each rank has a share of the batch, and the share has fewer rows"
     size = f"{tensor}.shape[0]"
     instead = f"write the number of rows as that of the batch: {size} in place of {rows}, as in torch.arange({size})"
-    notes = [Note(instead), Note("or make the tensor one of the batch, of which each rank has its share")]
+    other = "or make the tensor one of the batch, of which each rank has its share"
+    if not fixed:
+        other = "or write a loop over the rows, as `for row in x` or .tolist() make it, with operations on all rows"
+    notes = [Note(instead), Note(other)]
     return error("torch-export", message, place, focus=focus, notes=notes)
 
 
@@ -243,7 +283,7 @@ def _fixed_in(rows: int, frame: _StackFrame, model: Any, loss: Any) -> Iterator[
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return
-    around = _function_at(tree, frame.line)
+    around = _function_at(tree, frame)
     statement = _innermost(around if around is not None else tree, frame.line)
     if statement is None:
         return
@@ -280,11 +320,18 @@ def _of_call(value: ast.expr, rows: int) -> str:
     return next((words for words in calls if words), "")
 
 
-def _function_at(tree: ast.AST, line: int) -> ast.AST | None:
-    """The innermost function with a line."""
+def _function_at(tree: ast.AST, frame: _StackFrame) -> ast.AST | None:
+    """The innermost function with the expression of a frame."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    found = [one for one in ast.walk(tree) if isinstance(one, kinds) and one.lineno <= line <= (one.end_lineno or 0)]
-    return max(found, key=lambda one: one.lineno, default=None)
+    places = ((one, (one.lineno, one.col_offset)) for one in ast.walk(tree) if isinstance(one, kinds))
+    here = (frame.line, frame.column)
+    found = [
+        (begin, one)
+        for one, begin in places
+        if begin < here <= (one.end_lineno or 0, one.end_col_offset or 0)
+        or (not frame.column and begin[0] <= frame.line <= (one.end_lineno or 0))
+    ]
+    return max(found, key=lambda pair: pair[0], default=((0, 0), None))[1]
 
 
 def _innermost(tree: ast.AST, line: int) -> ast.AST | None:

@@ -487,8 +487,12 @@ def _loss_of(graph: Captured, tracing: Tracing, called: Any, *, given: bool) -> 
     """The variable of the loss. Raises DiagnosticError (`torch-loss`) unless it is a number."""
     if graph.loss not in tracing.names:
         raise DiagnosticError([error("torch-loss", "the loss gives no tensor", line_of(called))])
+    name = tracing.names[graph.loss]
+    if tracing.dtype(name) not in (DType.FP32, DType.FP64):
+        message = "the loss is of flags or whole numbers, which have no gradient"
+        raise DiagnosticError([error("torch-loss", message, line_of(called))])
     try:
-        return tracing.finish_loss(tracing.names[graph.loss])
+        return tracing.finish_loss(name)
     except Refused as reason:
         notes = [] if given else [Note(NO_LOSS)]
         raise DiagnosticError([error("torch-loss", str(reason), line_of(called), notes=notes)]) from None

@@ -230,6 +230,62 @@ def test_code_for_one_number_of_rows_names_what_has_it(loss, model, line, what):
     assert "x.shape[0] in place of 8" in finding.notes[0].message
 
 
+class Sequences(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = torch.nn.GRU(3, 4)
+
+    def forward(self, x):
+        return self.rnn(x)[0].mean()
+
+
+class ByRows(Net):
+    def forward(self, x):
+        return torch.stack([self.linear(row) for row in x]).mean()
+
+
+class Sparse(Net):
+    def forward(self, x):
+        return torch.sparse.mm(x.to_sparse(), self.linear.weight.t()).mean()
+
+
+class Slope(Net):
+    def forward(self, x):
+        return torch.func.vmap(torch.func.grad(lambda row: self.linear(row).tanh().sum()))(x).mean()
+
+
+@pytest.mark.parametrize(
+    ("model", "dims", "what", "note"),
+    [
+        (Sequences, (8, 5, 3), "this layer goes over the rows of the batch as over steps", "batch_first=True"),
+        (ByRows, (8, 4), "this code takes batches of 8 rows only", "a loop over the rows"),
+        (Sparse, (8, 4), "such as one of sparse tensors", 'step="torch"'),
+        (Slope, (8, 4), "as torch.func.grad does", 'step="torch"'),
+    ],
+)
+def test_what_torch_can_not_export_is_named_at_its_line_with_a_way_out(model, dims, what, note):
+    made = model()
+    with pytest.raises(DiagnosticError) as caught:
+        checked(None, (torch.randn(dims),), model=made)
+    (finding,) = caught.value.diagnostics
+    assert (finding.location.file, finding.location.line) == (__file__, made.forward.__code__.co_firstlineno + 1)
+    assert what in finding.message
+    assert any(note in one.message for one in finding.notes)
+
+
+@pytest.mark.parametrize(
+    ("loss", "what"),
+    [
+        (lambda model, x: (model(x) > 0).sum(), "the loss is of flags or whole numbers, which have no gradient"),
+        (lambda model, x: (model(x).mean(), model(x)), "the loss gives 2 values"),
+    ],
+)
+def test_a_loss_that_is_none_is_told_with_its_line(loss, what):
+    with pytest.raises(DiagnosticError, match=what) as caught:
+        checked(loss)
+    assert caught.value.diagnostics[0].location.line == loss.__code__.co_firstlineno
+
+
 def test_a_last_batch_of_fewer_rows_is_told_with_its_rank():
     batches = [(torch.randn(8, 4),), (torch.randn(6, 4),)]
     with pytest.raises(DiagnosticError) as caught:

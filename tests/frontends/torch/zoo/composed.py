@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.frontends.torch.zoo.setups import Setup, differs, mlp, regression, same, sentences
+from tests.frontends.torch.zoo.setups import Setup, classes, differs, mlp, regression, same, sentences
 from tests.frontends.torch.zoo.tokens import COUNTS, Tagger
 
 
@@ -47,6 +47,42 @@ def counted(model, words, tags):
 @differs(COUNTS)
 def micro_batches_of_tokens():
     return Setup(Tagger(), counted, sentences(), options={"accumulate": 2})
+
+
+def alike(steps=2):
+    """Batches whose halves have the same flags, which differ from quarter to quarter."""
+    flags = (torch.arange(3)[None] < torch.tensor([1, 0, 3, 2])[:, None]).float()
+    return [(torch.randn(8, 4), torch.randn(8, 3), torch.cat([flags, flags])) for _ in range(steps)]
+
+
+def by_flags(model, x, y, flags):
+    total = ((model(x) - y).pow(2) * flags).sum()  # differs: micro_batches_of_like_ranks
+    return total / flags.sum().clamp(min=1)  # differs: micro_batches_of_like_ranks
+
+
+@differs(r"counts", made=False)
+def micro_batches_of_like_ranks():
+    return Setup(mlp(4, 3), by_flags, alike(), options={"accumulate": 2})
+
+
+def by_class(model, x, y):
+    return F.cross_entropy(model(x), y, weight=torch.tensor([0.2, 1.0, 3.0]))  # differs: micro_batches_of_classes
+
+
+@differs(COUNTS)
+def micro_batches_of_classes():
+    return Setup(mlp(4, 3), by_class, classes(), options={"accumulate": 2})
+
+
+def in_order(model, x, y, key):
+    order = key.argsort()
+    mixed, target = 0.7 * x + 0.3 * x[order], 0.7 * y + 0.3 * y[order]  # differs: mixed_in_order
+    return F.mse_loss(model(mixed), target)
+
+
+@differs(r"puts rows of the batch beside other rows")
+def mixed_in_order():
+    return Setup(mlp(4, 1), in_order, [(x, y, torch.rand(8)) for x, y in regression()])
 
 
 @same

@@ -1,9 +1,25 @@
 """All setups of the zoo, by kind."""
 
-from tests.frontends.torch.zoo import composed, contrast, norms, plain, selections, statistics, tokens, weights
+from tests.frontends.torch.zoo import (
+    axes,
+    composed,
+    contrast,
+    mining,
+    norms,
+    plain,
+    selections,
+    states,
+    statistics,
+    tokens,
+    weights,
+    whole,
+)
 from tests.frontends.torch.zoo.setups import CASES
 
 KINDS = (tokens, weights, contrast, norms, statistics, plain, selections, composed)
 """The modules that list setups."""
 
-__all__ = ["CASES", "KINDS"]
+MORE_KINDS = (axes, states, mining, whole)
+"""Modules whose setups are checked at night, but for a few."""
+
+__all__ = ["CASES", "KINDS", "MORE_KINDS"]
