@@ -283,7 +283,7 @@ def _of_division(
     if first is None or -1 in _shape(divisor, program):
         return None
     if all(value.shape == first.shape and (value == first).all() for value in arrays.values()):
-        return _of_equal_counts(divisor, program, machines, computed, step)
+        return _of_equal_counts(divisor, arrays, program, machines, computed, step)
     counts = {index: float(value.sum(dtype="float64")) for index, value in arrays.items()}
     numbers = machines.format_counts(counts, step)
     parts = [
@@ -336,16 +336,19 @@ def _of_quotient(op: Op, program: Program, machines: Machines, computed: Compute
 
 
 def _of_equal_counts(
-    divisor: str, program: Program, machines: Machines, computed: Computed, step: int
+    divisor: str, shares: Mapping[int, Any], program: Program, machines: Machines, computed: Computed, step: int
 ) -> Meaning | None:
     """The explanation for a mean of which every machine has the same count, but one machine does not have that of all
     together: it deals the whole batch to micro-batches otherwise, or the least count of a mean is 1. None if it has.
     """
-    own = {index: float(value.sum(dtype="float64")) for index, value in _arrays(computed.on_shares(divisor)).items()}
-    value, counted = plain(computed.on_whole(divisor)), _reduction_of(divisor, program)
+    counted = _reduction_of(divisor, program)
+    if counted is None or divisor not in _of_batch(program) or _of_parameters(divisor, program):
+        return None
+    own = {index: float(value.sum(dtype="float64")) for index, value in shares.items()}
+    value = plain(computed.on_whole(divisor))
     whole = 0.0 if value is None else float(value.sum(dtype="float64"))
-    times = 1 if counted is None or facts_of(counted.type).mean_of_rows else len(own)
-    if counted is None or all(math.isclose(whole, count * times, rel_tol=1e-6) for count in own.values()):
+    times = 1 if facts_of(counted.type).mean_of_rows else len(own)
+    if all(math.isclose(whole, count * times, rel_tol=1e-6) for count in own.values()):
         return None
     where = "in a micro-batch of one process" if computed.micro_batches > 1 else "in one process"
     return Meaning(
