@@ -108,9 +108,13 @@ class _StepWalk:
         lengths = [stop - start for each in example.values() for start, stop in pairwise(_offsets(each))]
         self.longest = max(lengths, default=SEQUENCE)
         """The length of the longest sequence."""
-        share = len(lengths) / self.rows_of_example if self.rows_of_example else 1.0
-        self.sequences = round(rows * share) if lengths else rows
-        """The number of sequences of the batch."""
+        share = rows / self.rows_of_example if self.rows_of_example else 1.0
+        self.sequences: dict[str, tuple[int, ...]] = {
+            name: tuple(round(share * (len(offsets) - 1)) for offsets in levels)
+            for name, value in example.items()
+            if (levels := getattr(value, "lod", None))
+        }
+        """The numbers of sequences of each value, the outermost level first."""
         self.ops: list[OpCost] = []
         self.loops = 0
         self.runs = _runs_of(program)
@@ -238,8 +242,9 @@ class _StepWalk:
             tensor = given[number] if number < len(given) else None
             if tensor is None or min(tensor.shape, default=-1) < 0:
                 var = self.program.find_var(name, block)
-                if tensor is not None and tensor.shape[:1] == (-1,) and self._ends_sequences(op, tensor, block):
-                    tensor = tensor._replace(shape=(self.sequences, *tensor.shape[1:]))
+                if tensor is not None and tensor.shape[:1] == (-1,) and (longer := self._ended(op, tensor, block)):
+                    counts = self.sequences.get(longer, ())[tensor.lod_level :]
+                    tensor = tensor._replace(shape=(counts[0] if counts else self.rows, *tensor.shape[1:]))
                 if tensor is None or min(tensor.shape, default=-1) < 0:
                     tensor = self.declared_type(var) if var is not None and name != EMPTY_NAME else None
             if is_sparse:
@@ -248,12 +253,20 @@ class _StepWalk:
             types.append(tensor)
             if tensor is not None:
                 self.known[name] = tensor
+                self._keep_sequences(op, name, tensor)
         return tuple(types)
 
-    def _ends_sequences(self, op: Op, tensor: TensorType, block: int) -> bool:
-        """Whether an op makes one row of each sequence of an input."""
-        inputs = (self.type_of(name, block) for name in op.input_names if name != EMPTY_NAME)
-        return any(each.lod_level > tensor.lod_level for each in inputs if each is not None)
+    def _ended(self, op: Op, tensor: TensorType, block: int) -> str:
+        """The input whose sequences become one row each in a result of an op; empty if there is none."""
+        inputs = ((name, self.type_of(name, block)) for name in op.input_names if name != EMPTY_NAME)
+        return next((name for name, each in inputs if each is not None and each.lod_level > tensor.lod_level), "")
+
+    def _keep_sequences(self, op: Op, name: str, tensor: TensorType) -> None:
+        """Notes the sequences of a result: those of the first input that has as many levels, or more."""
+        counts = (self.sequences.get(source, ()) for source in op.input_names)
+        found = next((each for each in counts if len(each) >= tensor.lod_level), ())
+        if tensor.lod_level and found:
+            self.sequences[name] = found[: tensor.lod_level]
 
     def _of_lookups(self, op: Op, tensor: TensorType | None, block: int) -> TensorType | None:
         """The type of the sparse rows that the gradient of a lookup has: a row for each id."""

@@ -155,6 +155,23 @@ def test_a_recurrent_op_makes_calls_for_each_step_of_the_longest_sequence():
     assert calls_of("lstm", 10) - calls_of("lstm", 9) > calls_of("gru", 10) - calls_of("gru", 9) > 0
 
 
+def test_each_input_has_sequences_of_its_own():
+    """Two inputs of sequences, as most models of clicks have them, and one of two levels."""
+    model = L.Draft(seed=1)
+    words, tags = (L.data(model, name, [-1, 4], lod_level=1) for name in ("words", "tags"))
+    L.relu(L.concat([L.sequence_pool(each, "sum") for each in (words, tags)], axis=1))
+    texts = L.data(model, "texts", [-1, 4], lod_level=2)
+    L.sigmoid(L.sequence_pool(texts, "sum"))
+    example = {
+        "words": LoDTensor(np.zeros((5, 4), "float32"), [[0, 2, 5]]),
+        "tags": LoDTensor(np.zeros((3, 4), "float32"), [[0, 0, 3]]),
+        "texts": LoDTensor(np.zeros((6, 4), "float32"), [[0, 1, 3], [0, 2, 4, 6]]),
+    }
+    found = {op.type: op.operations for op in step_cost(model.module().main, 6, example=example).ops}
+    assert found["relu"] == 2 * 8  # two sequences of both
+    assert found["sigmoid"] == 3 * 4  # three sequences of the inner level
+
+
 def test_inputs_have_as_many_rows_for_a_row_of_the_batch_as_in_the_example():
     model = L.Draft(seed=1)
     L.relu(L.data(model, "x", [-1, 2]))
