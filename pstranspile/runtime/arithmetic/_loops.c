@@ -759,26 +759,50 @@ static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     return finish(&arrays, part != NULL);
 }
 
-/* What an update of rows of tables needs beside the tables: the rows, their values, room to sort them, and room for the
-   sum of a row. */
+/* An optimizer that updates rows of tables: how many tables and numbers it takes. */
 typedef struct {
-    Size count, width, height;
-    int64_t *rows;
-    float *sum;
-    uint32_t *order, *spare;
-    Table table, value;
-} Update;
+    int tables, scales;
+    void (*run)(const Update *update);
+} Optimizer;
 
-/* Takes a table (argument 0), and the rows (1) and the values (2) of its gradient; false if they don't fit. */
-static int update_of(Arrays *arrays, PyObject *const *a, Update *update) {
-    update->table.first = memory_of_rows(arrays, a[0], 1, -1, &update->width, &update->table.stride);
-    if (!update->table.first || !update->width) return 0;
-    update->height = arrays->views[0].shape[0];
-    update->rows = memory(arrays, a[1], 'q', 0, -1);
-    update->count = update->rows ? size_of(arrays, 1) : 0;
+enum {
+    SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, RMSPROP, RMSPROP_OF_ROOT, RMSPROP_CENTERED, RMSPROP_CENTERED_OF_ROOT, FTRL
+};
+
+static int optimizer_of(PyObject *number, Optimizer *optimizer) {
+    switch (PyLong_AsLong(number)) {
+        case SGD: *optimizer = (Optimizer){1, 1, sgd_rows}; return 1;
+        case MOMENTUM: *optimizer = (Optimizer){2, 2, momentum_rows}; return 1;
+        case NESTEROV: *optimizer = (Optimizer){2, 2, nesterov_rows}; return 1;
+        case ADAGRAD: *optimizer = (Optimizer){2, 2, adagrad_rows}; return 1;
+        case ADAM: *optimizer = (Optimizer){3, 7, adam_rows}; return 1;
+        case RMSPROP: *optimizer = (Optimizer){3, 5, rmsprop_rows}; return 1;
+        case RMSPROP_OF_ROOT: *optimizer = (Optimizer){3, 5, rmsprop_of_root_rows}; return 1;
+        case RMSPROP_CENTERED: *optimizer = (Optimizer){4, 5, rmsprop_centered_rows}; return 1;
+        case RMSPROP_CENTERED_OF_ROOT: *optimizer = (Optimizer){4, 5, rmsprop_centered_of_root_rows}; return 1;
+        case FTRL: *optimizer = (Optimizer){3, 3, ftrl_rows}; return 1;
+        default: break;
+    }
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "there is no optimizer of this number");
+    return 0;
+}
+
+/* Takes the rows (first argument) and the values of a gradient, and the tables that it updates, the parameter first;
+   false if they don't fit each other. */
+static int update_of(Arrays *arrays, PyObject *const *a, int tables, Update *update) {
+    for (int at = 0; at < tables; at++) {
+        Size width = 0;
+        Table *table = &update->tables[at];
+        table->first = memory_of_rows(arrays, a[2 + at], 1, at ? update->height : -1, &width, &table->stride);
+        if (!table->first || !width || (at && width != update->width)) return 0;
+        update->width = width;
+        update->height = arrays->views[0].shape[0];
+    }
+    update->rows = memory(arrays, a[0], 'q', 0, -1);
+    update->count = update->rows ? size_of(arrays, tables) : 0;
     if (!update->rows || update->count > UINT32_MAX) return 0;
     Size width = 0;
-    update->value.first = memory_of_rows(arrays, a[2], 0, update->count, &width, &update->value.stride);
+    update->value.first = memory_of_rows(arrays, a[1], 0, update->count, &width, &update->value.stride);
     if (!update->value.first || width != update->width) return 0;
     for (Size at = 0; at < update->count; at++) {
         if (update->rows[at] < 0 || update->rows[at] >= update->height) return 0;
@@ -786,52 +810,33 @@ static int update_of(Arrays *arrays, PyObject *const *a, Update *update) {
     return 1;
 }
 
-/* Takes another table of as many rows of the same width. */
-static int like_table(Arrays *arrays, PyObject *value, const Update *update, Table *table) {
-    Size width = 0;
-    table->first = memory_of_rows(arrays, value, 1, update->height, &width, &table->stride);
-    return table->first && width == update->width;
+static void run_update(Update *update, const Optimizer *optimizer, uint32_t *scratch) {
+    update->sum = (float *)(scratch + 2 * update->count);
+    if (update->reach != EACH)
+        update->order = ascending(update->count, update->rows, scratch, scratch + update->count);
+    optimizer->run(update);
 }
 
-static int take_scratch(Update *update) {
-    update->order = PyMem_RawMalloc((2 * update->count + update->width) * sizeof(uint32_t));
-    if (!update->order) return 0;
-    update->spare = update->order + update->count;
-    update->sum = (float *)(update->spare + update->count);
-    return 1;
-}
-
-static PyObject *py_adagrad_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    float scales[2];
-    if (!has_arguments(given, 6) || !numbers(a + 4, 2, scales)) return NULL;
+static PyObject *py_update_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    Optimizer optimizer;
+    Update update = {.count = 0};
+    if (given < 2) return has_arguments(given, 2), NULL;
+    long reach = PyLong_AsLong(a[1]);
+    if (!optimizer_of(a[0], &optimizer) || (reach == -1 && PyErr_Occurred())) return NULL;
+    const int first_scale = 4 + optimizer.tables;
+    if (!has_arguments(given, first_scale + optimizer.scales)) return NULL;
+    if (!numbers(a + first_scale, optimizer.scales, update.scales)) return NULL;
+    if (reach < EACH || reach >= REACHES) return PyErr_Format(PyExc_ValueError, "no update reaches %ld", reach);
+    update.reach = (int)reach;
     Arrays arrays = {.count = 0};
-    Update of;
-    Table m;
-    int done = update_of(&arrays, a, &of) && like_table(&arrays, a[3], &of, &m) && take_scratch(&of);
-    if (done) {
-        RUN(of.count * of.width,
-            adagrad_rows(of.count, of.width, of.rows, of.value, ascending(of.count, of.rows, of.order, of.spare),
-                         of.sum, of.table, m, scales[0], scales[1]));
-        PyMem_RawFree(of.order);
+    int done = update_of(&arrays, a + 2, optimizer.tables, &update);
+    uint32_t *scratch = done ? PyMem_RawMalloc((2 * update.count + update.width) * sizeof *scratch) : NULL;
+    if (scratch) {
+        const Size rows = reach >= ALL ? update.height : update.count;
+        RUN(rows * update.width, run_update(&update, &optimizer, scratch));
+        PyMem_RawFree(scratch);
     }
-    return finish(&arrays, done);
-}
-
-static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    float scales[6];
-    if (!has_arguments(given, 11) || !numbers(a + 5, 6, scales)) return NULL;
-    Arrays arrays = {.count = 0};
-    Update of;
-    Table m, v;
-    int done = update_of(&arrays, a, &of) && like_table(&arrays, a[3], &of, &m) &&
-               like_table(&arrays, a[4], &of, &v) && take_scratch(&of);
-    if (done) {
-        RUN(of.count * of.width,
-            adam_rows(of.count, of.width, of.rows, of.value, ascending(of.count, of.rows, of.order, of.spare), of.sum,
-                      of.table, m, v, scales));
-        PyMem_RawFree(of.order);
-    }
-    return finish(&arrays, done);
+    return finish(&arrays, scratch != NULL);
 }
 
 static PyObject *py_group_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -1435,8 +1440,7 @@ static PyMethodDef functions[] = {
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
     {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
     {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},
-    {"adagrad_rows", (PyCFunction)(void (*)(void))py_adagrad_rows, METH_FASTCALL, NULL},
-    {"adam_rows", (PyCFunction)(void (*)(void))py_adam_rows, METH_FASTCALL, NULL},
+    {"update_rows", (PyCFunction)(void (*)(void))py_update_rows, METH_FASTCALL, NULL},
     {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
     {"philox", (PyCFunction)(void (*)(void))py_philox, METH_FASTCALL, NULL},
     {"uniform_rows", (PyCFunction)(void (*)(void))py_uniform_rows, METH_FASTCALL, NULL},

@@ -23,6 +23,12 @@ are 0.
 """
 
 
+GIVEN_ROWS = "@given_rows"
+"""The attribute that makes an optimizer with the fact `updates_given_rows` update only the rows of a sparse gradient,
+as updates of large tables do. An optimizer that always does may ignore it.
+"""
+
+
 def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
     """The value of a variable declared as `var` after an op fills it with `value`.
 
@@ -207,14 +213,17 @@ def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
     return dense
 
 
-def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array, from_zero: bool = False) -> None:
     """Calls `step(gradient, *rows of the tables)` for the rows of the gradient `part`. `step` changes the rows of the
     tables in place.
+
+    With `from_zero` the sums of repeated rows begin with 0, as those of a dense gradient do: -0 becomes 0.
     """
     merged = merge_rows([part])
     check_ids(merged.rows, len(tables[0]), "row")
     taken = [table.take(merged.rows, axis=0) for table in tables]
-    step(in_use(merged).reshape(taken[0].shape), *taken)
+    value = in_use(merged).reshape(taken[0].shape)
+    step(value + 0.0 if from_zero else value, *taken)
     for table, changed in zip(tables, taken, strict=True):
         table[merged.rows] = changed
 
