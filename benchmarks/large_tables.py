@@ -3,6 +3,7 @@
     python benchmarks/large_tables.py [rows]
     python benchmarks/large_tables.py --folder DIR [rows]
     python benchmarks/large_tables.py --torch [rows]
+    python benchmarks/large_tables.py --threads N [rows]
 
 A table of 10,000,000 rows x 16 with Adagrad, half of it on each of two servers, is filled, then looked up and updated
 1,000 times with 10,000 ids each. By hand the same ids are found by `searchsorted` in sorted ids, and rows of two arrays
@@ -21,6 +22,10 @@ distribution with exponent 1.2 and 1.05, and even ones; a table that is asked fo
 are asked for 512 each. Each figure is the best of turns that sides take. Goals: plain 2.3 times PyTorch's, large 1.8
 times. Then a large table takes 10,000 ids an update until it has so many rows: the longest update in ms of the
 processor, and the most bytes beyond the numbers that a row takes. Goals: 50 ms; 12 bytes and 15 % of the numbers.
+
+With `--threads` 26 tables, which have so many rows together, are looked up and updated by 512, 4,096 and 10,000 ids
+each, on one thread and on N: milliseconds of a step by the clock, the best of turns that both take. Goal: 1.7 times the
+speed with two threads.
 """
 
 from __future__ import annotations
@@ -47,7 +52,14 @@ import numpy as np
 from pstranspile.ir.table_rules import Rules
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.large.forms import TablePart, streams_of, written
-from pstranspile.runtime.large.table import LargeTable, TableState, rows_on_disk
+from pstranspile.runtime.large.table import (
+    LargeTable,
+    TableState,
+    look_up_side_by_side,
+    rows_on_disk,
+    tables_on_threads,
+    updates_side_by_side,
+)
 from pstranspile.runtime.run.bound_ops import bind
 from pstranspile.runtime.values import SelectedRows
 
@@ -231,16 +243,53 @@ def beside_torch(rows: int) -> None:
     print(f"{rows:,} rows: longest update {1e3 * longest:.1f} ms, {most:.1f} bytes a row beyond the numbers at most")
 
 
+def on_threads(rows: int, threads: int) -> None:
+    """Measures lookups and updates of 26 tables on one thread and on several, and prints."""
+    names = {"Param": ["w"], "Grad": ["g"], "LearningRate": ["r"], "Moment": ["m"]}
+    adagrad = bind(make_op("adagrad", names, {"ParamOut": ["w"], "MomentOut": ["m"]}, {"epsilon": 1e-6}))
+    slots = [argument.slot for argument in adagrad.arguments]
+    random, steps, turns = np.random.default_rng(0), 20, 5
+    held = [np.unique(random.integers(0, HEIGHT, rows // 26)) for _ in range(26)]
+    tables = [filled(ids) for ids in held]
+    for table in tables:
+        table.rules = Rules()
+    for count in (512, 4096, 10_000):
+        batches = [[random.choice(ids, count) for ids in held] for _ in range(steps)]
+        gradient = random.random((count, WIDTH), "float32")
+
+        def step(asked: list[Any], gradient: Any = gradient) -> None:
+            look_up_side_by_side([*zip(tables, asked, strict=True)])
+            with updates_side_by_side():
+                for table, ids in zip(tables, asked, strict=True):
+                    given = {"Param": table, "Grad": SelectedRows(ids, gradient, HEIGHT), "LearningRate": RATE}
+                    given["Moment"] = TableState("w", 1, 0.0)
+                    adagrad.run(*(given.get(slot) for slot in slots))
+
+        least = {1: 1e9, threads: 1e9}
+        for _ in range(turns):
+            for number in least:
+                with tables_on_threads(number):
+                    begun = perf_counter()
+                    for asked in batches:
+                        step(asked)
+                    least[number] = min(least[number], perf_counter() - begun)
+        told = ", ".join(f"{number} threads {1e3 * least[number] / steps:.1f} ms" for number in least)
+        print(f"26 x {count:,} ids: {told}: {least[1] / least[threads]:.2f}x", flush=True)
+
+
 def main() -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser()
     parser.add_argument("rows", type=int, nargs="?", default=10_000_000)
     parser.add_argument("--folder", help="measure a table in memory and one in a file here")
     parser.add_argument("--torch", action="store_true", help="measure tables beside those of PyTorch")
+    parser.add_argument("--threads", type=int, help="measure 26 tables on one thread and on so many")
     parser.add_argument("--used", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.used is not None:
         used(options.rows, options.used or None)
+    elif options.threads:
+        on_threads(options.rows, options.threads)
     elif options.torch:
         beside_torch(options.rows)
     elif options.folder:

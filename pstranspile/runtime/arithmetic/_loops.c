@@ -980,21 +980,150 @@ static int search_of(Arrays *arrays, PyObject *const *a, Search *search) {
     return search->places != NULL;
 }
 
-static PyObject *py_look_up_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 6)) return NULL;
-    Arrays arrays = {.count = 0};
-    Search of;
-    Size missing = -1, all = 0;
-    Table rows = {NULL, 0};
-    if (search_of(&arrays, a, &of)) rows.first = memory_of_rows(&arrays, a[4], 0, -1, &all, &rows.stride);
-    Size held = rows.first ? arrays.views[4].shape[0] : 0;
-    float *out = rows.first ? memory(&arrays, a[5], 'f', 1, -1) : NULL;
-    Size size = out ? size_of(&arrays, 5) : 0, width = of.places && of.count ? size / of.count : 0;
-    if (out && width && width * of.count == size && width <= all)
-        RUN(size, missing = look_up_rows(of.count, width, of.wanted, of.ids, of.entries, of.shift, rows, held, of.places,
-                                         out));
-    release(&arrays);
-    return PyLong_FromSsize_t(missing);
+/* Work on a table that is one item of a list, so that several of them are done without the interpreter's lock. */
+typedef struct {
+    Arrays arrays;
+    Search search;
+    Table rows;       /* of a lookup: the rows of the table, how many there are, and what is looked up */
+    Size held, width;
+    float *out;
+    Update update;    /* of an update: what changes the rows that the search finds */
+    Optimizer optimizer;
+    uint32_t *scratch, *seen, number;
+    int fits;
+    Size missing, different; /* the results: -1 missing ids where the item does not fit */
+} Item;
+
+static int lookup_of(Item *item, PyObject *const *a) {
+    Size all = 0;
+    if (!search_of(&item->arrays, a, &item->search)) return 0;
+    item->rows.first = memory_of_rows(&item->arrays, a[4], 0, -1, &all, &item->rows.stride);
+    if (!item->rows.first) return 0;
+    item->held = item->arrays.views[4].shape[0];
+    item->out = memory(&item->arrays, a[5], 'f', 1, -1);
+    const Size count = item->search.count, size = item->out && count ? size_of(&item->arrays, 5) : 0;
+    item->width = count ? size / count : 0;
+    return item->width && item->width * count == size && item->width <= all;
+}
+
+static void run_lookup(Item *item) {
+    const Search *of = &item->search;
+    item->missing = look_up_rows(of->count, item->width, of->wanted, of->ids, of->entries, of->shift, item->rows,
+                                 item->held, of->places, item->out);
+}
+
+/* Takes the tables from the argument 2 of the item on, which follow the optimizer and the reach; then, from `scales` on,
+   the numbers; then the ids of the gradient and its values; then the ids of the table, its hash table, the updates that
+   saw its rows, the number of this update, and room for the places of the ids. */
+static int held_update_of(Item *item, PyObject *const *a, Py_ssize_t given) {
+    Update *update = &item->update;
+    const int tables = item->optimizer.tables;
+    uint64_t number;
+    if (!has_arguments(given, 9 + tables + item->optimizer.scales)) return 0;
+    PyObject *const *rest = a + 2 + tables + item->optimizer.scales;
+    if (!numbers(a + 2 + tables, item->optimizer.scales, update->scales) || !bits(rest[5], &number)) return 0;
+    item->number = (uint32_t)number;
+    for (int at = 0; at < tables; at++) {
+        Size width = 0;
+        Table *table = &update->tables[at];
+        table->first = memory_of_rows(&item->arrays, a[2 + at], 1, at ? update->height : -1, &width, &table->stride);
+        if (!table->first || !width || (at && width != update->width)) return 0;
+        update->width = width;
+        update->height = item->arrays.views[0].shape[0];
+    }
+    Search *search = &item->search;
+    int at = item->arrays.count;
+    search->wanted = memory(&item->arrays, rest[0], 'q', 0, -1);
+    update->count = search->count = search->wanted ? size_of(&item->arrays, at) : 0;
+    if (!update->count || update->count > UINT32_MAX) return 0;
+    Size width = 0;
+    update->value.first = memory_of_rows(&item->arrays, rest[1], 0, update->count, &width, &update->value.stride);
+    if (!update->value.first || width != update->width) return 0;
+    search->ids = memory(&item->arrays, rest[2], 'q', 0, -1);
+    search->entries = search->ids ? hash_table(&item->arrays, rest[3], 0, &search->shift) : NULL;
+    at = item->arrays.count;
+    item->seen = search->entries ? memory(&item->arrays, rest[4], 'I', 1, -1) : NULL;
+    if (!item->seen || size_of(&item->arrays, at) < update->height) return 0;
+    search->places = memory(&item->arrays, rest[6], 'q', 1, update->count);
+    if (!search->places) return 0;
+    item->scratch = PyMem_RawMalloc((2 * update->count + update->width) * sizeof *item->scratch);
+    return item->scratch != NULL;
+}
+
+static void run_held_update(Item *item) {
+    Update *update = &item->update;
+    const Search *of = &item->search;
+    uint32_t *order = item->scratch, *spare = order + update->count;
+    const uint32_t *sorted = ascending(update->count, of->wanted, order, spare);
+    item->missing = find_in_order(update->count, of->wanted, sorted, of->ids, of->entries, of->shift, update->height,
+                                  item->seen, item->number, of->places, &item->different);
+    if (item->missing) {
+        Size found = 0;
+        for (Size at = 0; at < update->count; at++) {
+            if (of->places[sorted[at]] >= 0) order[found++] = sorted[at];
+        }
+        sorted = order;
+        update->count = found;
+    }
+    update->order = sorted;
+    update->rows = of->places;
+    update->sum = (float *)(spare + of->count);
+    item->optimizer.run(update);
+}
+
+static void run_items(Item *items, Size count, void (*run)(Item *)) {
+    for (Size at = 0; at < count; at++) {
+        if (items[at].fits) run(&items[at]);
+    }
+}
+
+/* The results of a list of items: of each how many ids have no row, -1 where it does not fit, and the different ids. */
+static PyObject *items_of(PyObject *list, int lookups) {
+    if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "the items of tables are a list");
+    const Size count = PyList_GET_SIZE(list);
+    Item *items = PyMem_Calloc(count ? count : 1, sizeof *items);
+    if (!items) return PyErr_NoMemory();
+    Size taken = 0, size = 0;
+    for (; taken < count && !PyErr_Occurred(); taken++) {
+        Item *item = &items[taken];
+        PyObject *one = PyList_GET_ITEM(list, taken);
+        item->missing = -1;
+        if (!PyTuple_Check(one)) {
+            PyErr_SetString(PyExc_TypeError, "an item of tables is a tuple");
+            continue;
+        }
+        PyObject *const *a = &PyTuple_GET_ITEM(one, 0);
+        const Py_ssize_t given = PyTuple_GET_SIZE(one);
+        if (lookups) {
+            item->fits = has_arguments(given, 6) && lookup_of(item, a);
+            size += item->search.count * item->width;
+        } else if (has_arguments(given < 2 ? given : 2, 2) && optimizer_of(a[0], &item->optimizer)) {
+            const long reach = PyLong_AsLong(a[1]);
+            if (reach == -1 && PyErr_Occurred()) continue;
+            item->update.reach = (int)reach;
+            item->fits = reach >= EACH && reach < ALL && held_update_of(item, a, given);
+            size += item->update.count * item->update.width;
+        }
+    }
+    PyObject *result = PyErr_Occurred() ? NULL : PyList_New(count);
+    if (result) RUN(size, run_items(items, count, lookups ? run_lookup : run_held_update));
+    for (Size at = 0; at < taken; at++) {
+        release(&items[at].arrays);
+        PyMem_RawFree(items[at].scratch);
+        PyObject *pair = result ? Py_BuildValue("nn", items[at].missing, items[at].different) : NULL;
+        if (pair) PyList_SET_ITEM(result, at, pair);
+        else Py_CLEAR(result);
+    }
+    PyMem_Free(items);
+    return result;
+}
+
+static PyObject *py_look_up_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return has_arguments(given, 1) ? items_of(a[0], 1) : NULL;
+}
+
+static PyObject *py_update_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return has_arguments(given, 1) ? items_of(a[0], 0) : NULL;
 }
 
 static PyObject *py_enter_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -1448,7 +1577,8 @@ static PyMethodDef functions[] = {
     {"row_words", (PyCFunction)(void (*)(void))py_row_words, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
-    {"look_up_rows", (PyCFunction)(void (*)(void))py_look_up_rows, METH_FASTCALL, NULL},
+    {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
+    {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},
     {"enter_rows", (PyCFunction)(void (*)(void))py_enter_rows, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {"pack_messages", (PyCFunction)(void (*)(void))py_pack_messages, METH_FASTCALL, NULL},

@@ -468,7 +468,7 @@ enum { PRESENT, ZERO, LACKING }; /* the gradient of a step: that of a row, zeros
 #define MOST_SCALES 8
 
 /* An update of tables, the parameter first: the rows of the gradient and their values, the indices of the rows in
-   ascending order (none for EACH), room for the sum of a row, and the numbers of the optimizer. */
+   ascending order of these, or of their ids (for EACH: in an order that keeps that of equal rows, or NULL), room for the sum of a row, and the numbers of the optimizer. */
 typedef struct {
     Size count, width, height;
     int reach;
@@ -520,11 +520,13 @@ ALWAYS_INLINE static void update_each(const Update *u, int tables, Step *step) {
     if (!u->count && u->reach != ALL_APART) return;
     if (u->reach == EACH) {
         for (Size at = 0; at < u->count; at++) {
+            const Size index = u->order ? u->order[at] : at;
             for (int table = 0; table < tables; table++) {
-                if (at + AHEAD < u->count) fetch_row(row_of(u->tables[table], u->rows[at + AHEAD]), u->width);
-                here[table] = row_of(u->tables[table], u->rows[at]);
+                if (at + AHEAD < u->count)
+                    fetch_row(row_of(u->tables[table], u->rows[u->order ? u->order[at + AHEAD] : at + AHEAD]), u->width);
+                here[table] = row_of(u->tables[table], u->rows[index]);
             }
-            step(u->width, here, row_of(u->value, at), PRESENT, u->scales);
+            step(u->width, here, row_of(u->value, index), PRESENT, u->scales);
         }
         return;
     }
@@ -919,6 +921,33 @@ static Size enter_rows(Size count, const int64_t *wanted, const int64_t *ids, co
         places[at] = place < held ? place : -1;
         if (places[at] < 0) missing++;
         else seen[place] = update;
+    }
+    return missing;
+}
+
+/* Sets rows[i] to the place of wanted[i], -1 if it has none among the `held` ones, in the ascending `order` of the wanted
+   ids, and found[place] to `number`. Returns how many different ids have no place; `*different` is that of all. */
+static Size find_in_order(Size count, const int64_t *wanted, const uint32_t *order, const int64_t *ids,
+                          const int32_t *entries, int shift, Size held, uint32_t *found, uint32_t number,
+                          int64_t *rows, Size *different) {
+    Size missing = 0;
+    *different = 0;
+    for (Size at = 0; at < count; at++) {
+        if (at + AHEAD < count) PREFETCH(&entries[home_of(wanted[order[at + AHEAD]], shift)]);
+        if (at + AHEAD / 2 < count) {
+            const int32_t entry = entries[home_of(wanted[order[at + AHEAD / 2]], shift)];
+            if (entry) PREFETCH(&ids[entry - 1]);
+        }
+        const int64_t id = wanted[order[at]];
+        if (at && id == wanted[order[at - 1]]) {
+            rows[order[at]] = rows[order[at - 1]];
+            continue;
+        }
+        const Size place = place_of(id, ids, entries, shift);
+        ++*different;
+        rows[order[at]] = place < held ? place : -1;
+        if (rows[order[at]] < 0) missing++;
+        else found[place] = number;
     }
     return missing;
 }

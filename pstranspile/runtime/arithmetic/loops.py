@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from binascii import crc32
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -426,12 +427,25 @@ class Reach(IntEnum):
 _SGD, _MOMENTUM, _NESTEROV, _ADAGRAD, _ADAM, _RMSPROP, _FTRL = 0, 1, 2, 3, 4, 5, 9
 
 
+class RowUpdate(NamedTuple):
+    """An update of rows of tables [height, ...], the parameter first, by an optimizer with these numbers."""
+
+    optimizer: int
+    reach: Reach
+    tables: tuple[Array, ...]
+    scales: tuple[float, ...]
+
+
 class RowGradient(NamedTuple):
-    """A sparse gradient of a table, and which rows of the table it changes: `value[i]` belongs to row `rows[i]`."""
+    """A sparse gradient of a table, and which rows of the table it changes: `value[i]` belongs to row `rows[i]`.
+
+    With `apply`, the rows are found otherwise: it makes the update, and returns whether it has.
+    """
 
     rows: Array
     value: Array
     reach: Reach
+    apply: Callable[[RowUpdate], bool] | None = None
 
 
 def _update_rows(optimizer: int, gradient: RowGradient, tables: tuple[Array, ...], scales: tuple[float, ...]) -> bool:
@@ -439,7 +453,9 @@ def _update_rows(optimizer: int, gradient: RowGradient, tables: tuple[Array, ...
 
     Rows may lie apart in memory. Also returns False for a row that the tables do not have.
     """
-    rows, value, reach = gradient
+    rows, value, reach, apply = gradient
+    if apply is not None:
+        return apply(RowUpdate(optimizer, reach, tables, scales))
     return COMPILED and _loops.update_rows(optimizer, reach, rows, value, *tables, *scales)
 
 
@@ -558,11 +574,50 @@ def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:
     return COMPILED and _loops.find_ids(wanted, ids, entries, out)
 
 
-def look_up_rows(wanted: Array, ids: Array, entries: Array, places: Array, rows: Array, out: Array) -> int:
-    """Sets `places` as `find_ids` does, and each row of `out` [n, width] whose id has a place to the first `width`
-    elements of that row. Returns how many ids have no place, or -1 if numpy must do the work.
+class Lookup(NamedTuple):
+    """A lookup of rows by ids: sets `places` as `find_ids` does, and each row of `out` [n, width] whose id has a place
+    to the first `width` elements of that row.
     """
-    return _loops.look_up_rows(wanted, ids, entries, places, rows, out) if COMPILED else -1
+
+    wanted: Array
+    ids: Array
+    entries: Array
+    places: Array
+    rows: Array
+    out: Array
+
+
+def look_up_tables(lookups: list[Lookup]) -> list[int]:
+    """Looks up rows of several tables, without the interpreter's lock where they are many. Returns how many ids of each
+    lookup have no place, or -1 if numpy must do its work.
+    """
+    return [missing for missing, _ in _loops.look_up_tables(lookups)] if COMPILED else [-1] * len(lookups)
+
+
+class HeldUpdate(NamedTuple):
+    """An update of the rows of a table that ids have: `value[i]` is the gradient of the id `wanted[i]`. It sets
+    `places` as `find_ids` does; each row that is found is updated, and gets `number` in `seen` (uint32).
+    """
+
+    update: RowUpdate
+    wanted: Array
+    value: Array
+    ids: Array
+    entries: Array
+    seen: Array
+    number: int
+    places: Array
+
+
+def update_tables(updates: list[HeldUpdate]) -> list[tuple[int, int]]:
+    """Updates rows of several tables, without the interpreter's lock where they are many.
+
+    Returns of each how many different ids have no row, -1 if nothing is changed and numpy must do the work; and how
+    many different ids there are. An update that reaches rows which its gradient lacks is left to numpy.
+    """
+    if not COMPILED:
+        return [(-1, 0)] * len(updates)
+    return _loops.update_tables([(o, r, *tables, *scales, *rest) for (o, r, tables, scales), *rest in updates])
 
 
 def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: Array, update: int) -> int:

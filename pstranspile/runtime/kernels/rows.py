@@ -11,6 +11,7 @@ import numpy as np
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.arithmetic import loops
+from pstranspile.runtime.arithmetic.loops import Reach, RowGradient, RowUpdate
 from pstranspile.runtime.kernels.numeric import all_ids, check_ids
 from pstranspile.runtime.large.table import beside
 from pstranspile.runtime.values import Array, SelectedRows
@@ -21,6 +22,28 @@ AS_ROWS = "@as_rows"
 A sum of such gradients and the optimizer that reads them have the attribute as well. It promises that all other rows
 are 0.
 """
+
+
+class RowsNotFound(Exception):
+    """Raised where the rows of a `TableGradient` are not found, or are needed by numpy; nothing has changed then."""
+
+
+class TableGradient(SelectedRows):
+    """A gradient of a large table by ids, whose rows compiled loops find as they update them, by `apply`."""
+
+    apply: Callable[[RowUpdate], bool]
+
+    @property
+    def rows(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Raises RowsNotFound."""
+        raise RowsNotFound
+
+
+def row_gradient(part: SelectedRows, reach: Reach) -> RowGradient:
+    """A sparse gradient as compiled loops take it, which changes the rows of a table that `reach` says."""
+    if isinstance(part, TableGradient):
+        return RowGradient(part[0], part.value, reach, part.apply)
+    return RowGradient(part.rows, in_use(part), reach)
 
 
 GIVEN_ROWS = "@given_rows"

@@ -533,6 +533,122 @@ def rows_on_disk(folder: str | os.PathLike[str] | None) -> Generator[None]:
         _FOLDER.reset(token)
 
 
+# Lookups and updates of several tables side by side: the work of compiled loops, which does not need the interpreter.
+
+_THREADS: ContextVar[int] = ContextVar("threads_of_tables", default=1)
+
+
+@contextmanager
+def tables_on_threads(count: int) -> Generator[None]:
+    """Makes servers that this thread runs within the context look up and update rows of different large tables on
+    `count` threads, with the same results.
+    """
+    token = _THREADS.set(count)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
+
+
+def threads_of_tables() -> int:
+    """The number of threads on which rows of large tables are looked up and updated."""
+    return _THREADS.get()
+
+
+@cache
+def _workers(count: int) -> Any:
+    """The thread pool that works on tables beside the thread that asks."""
+    from concurrent.futures import ThreadPoolExecutor  # imported here, as most processes have one thread
+
+    return ThreadPoolExecutor(count, "tables")
+
+
+def _on_threads(work: Callable[[list[Any]], list[Any]], items: list[Any], sizes: Sequence[int]) -> list[Any]:
+    """The results of `work` for these items, which are divided among the threads by their sizes."""
+    count = min(threads_of_tables(), len(items))
+    if count < 2:
+        return work(items)
+    loads, shares = [0] * count, [list[int]() for _ in range(count)]
+    for place in sorted(range(len(items)), key=lambda place: -sizes[place]):
+        least = loads.index(min(loads))
+        shares[least].append(place)
+        loads[least] += sizes[place]
+    others = [_workers(count - 1).submit(work, [items[place] for place in share]) for share in shares[1:]]
+    made = [work([items[place] for place in shares[0]]), *(other.result() for other in others)]
+    results: list[Any] = [None] * len(items)
+    for share, part in zip(shares, made, strict=True):
+        for place, result in zip(share, part, strict=True):
+            results[place] = result
+    return results
+
+
+def look_up_side_by_side(asked: Sequence[tuple[LargeTable, Array]]) -> list[Array]:
+    """What `look_up` gives for each table and its ids. Tables in memory are searched on several threads."""
+    lookups = [table.lookup_of(ids) for table, ids in asked]
+    found = [lookup for lookup in lookups if lookup is not None]
+    missing = iter(_on_threads(loops.look_up_tables, found, [len(lookup.wanted) for lookup in found]))
+    return [
+        table.look_up(ids) if lookup is None else table.found_rows(lookup, next(missing))
+        for (table, ids), lookup in zip(asked, lookups, strict=True)
+    ]
+
+
+class _Waiting(NamedTuple):
+    """An update that waits for others, and what is told the result of `loops.update_tables`."""
+
+    update: loops.HeldUpdate
+    finish: Callable[[int, int], object]
+
+
+class SideBySide:
+    """Updates of rows that different tables have, which are made together at the end."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+
+    def add(self, update: loops.HeldUpdate, finish: Callable[[int, int], object]) -> None:
+        """Adds an update of a table that has none yet. `finish` is told the result of `loops.update_tables`, when no
+        update has views of tables any more.
+        """
+        self._waiting.append(_Waiting(update, finish))
+
+    def run(self) -> None:
+        """Makes the updates, on as many threads as tables have."""
+        waiting, self._waiting = self._waiting, []
+        updates, finishes = [each.update for each in waiting], [each.finish for each in waiting]
+        made = _on_threads(loops.update_tables, updates, [len(update.wanted) for update in updates])
+        del waiting, updates  # views of memory that moves when rows are added
+        for finish, (missing, different) in zip(finishes, made, strict=True):
+            finish(missing, different)
+
+
+_SIDE_BY_SIDE: ContextVar[SideBySide | None] = ContextVar("side_by_side", default=None)
+
+
+@contextmanager
+def updates_side_by_side() -> Generator[None]:
+    """Puts the updates of large tables off to the end of the context, where tables have several threads.
+
+    No table may be updated twice, or read, within the context. If it ends with an error, no update is made that was put
+    off.
+    """
+    if threads_of_tables() < 2:
+        yield
+        return
+    together = SideBySide()
+    token = _SIDE_BY_SIDE.set(together)
+    try:
+        yield
+    finally:
+        _SIDE_BY_SIDE.reset(token)
+    together.run()
+
+
+def updates_put_off() -> SideBySide | None:
+    """The updates that are put off; None where each is made at once."""
+    return _SIDE_BY_SIDE.get()
+
+
 # The content of large tables as arrays, and the variable that stands for a state of a table.
 
 Initial: TypeAlias = Callable[[Array], Array]
@@ -791,10 +907,10 @@ class LargeTable:
         """The place of each row, int64 [n]; -1 if the row does not exist. Raises ValueError for an id outside of the
         table.
         """
-        self._require_ids(ids)
+        self.require_ids(ids)
         return self.index.find(ids)
 
-    def _require_ids(self, ids: Array) -> None:
+    def require_ids(self, ids: Array) -> None:
         """Raises ValueError for an id outside of the table."""
         if not self.any_id and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
             wrong = ids[(ids < 0) | (ids >= self.height)][0]
@@ -805,18 +921,36 @@ class LargeTable:
 
         Rows that do not exist have their initial values, or 0 if rows do not enter with their first gradient.
         """
-        entries, out = self.index.whole, np.empty((len(ids), self.width), self.dtype)
-        if entries is not None and self.folder is None:
-            ids = np.ascontiguousarray(ids, np.int64)
-            places = np.empty(ids.shape, np.int64)
-            left = loops.look_up_rows(ids, self.index.ids, entries, places, self._numbers, out)
-            if not left:
-                return out
-            if left > 0:
-                missing = (places < 0).nonzero()[0]
-                self._require_ids(ids[missing])
-                out[missing] = self._unseen(ids[missing])
-                return out
+        lookup = self.lookup_of(ids)
+        if lookup is not None:
+            (missing,) = loops.look_up_tables([lookup])
+            return self.found_rows(lookup, missing)
+        return self._look_up(ids)
+
+    def lookup_of(self, ids: Array) -> loops.Lookup | None:
+        """A lookup of rows by compiled loops; None if the rows are in a file, or the ids just move to a larger hash
+        table.
+        """
+        entries = self.index.whole
+        if entries is None or self.folder is not None:
+            return None
+        ids = np.ascontiguousarray(ids, np.int64)
+        out = np.empty((len(ids), self.width), self.dtype)
+        return loops.Lookup(ids, self.index.ids, entries, np.empty(ids.shape, np.int64), self._numbers, out)
+
+    def found_rows(self, lookup: loops.Lookup, missing: int) -> Array:
+        """The rows of a lookup that compiled loops have made, of which so many ids are missing (-1: they have not)."""
+        if missing < 0:
+            return self._look_up(lookup.wanted)
+        if missing:
+            absent = (lookup.places < 0).nonzero()[0]
+            self.require_ids(lookup.wanted[absent])
+            lookup.out[absent] = self._unseen(lookup.wanted[absent])
+        return lookup.out
+
+    def _look_up(self, ids: Array) -> Array:
+        """The rows of a lookup by numpy."""
+        out = np.empty((len(ids), self.width), self.dtype)
         places = self.find(ids)
         known = places >= 0
         if known.all():
@@ -847,6 +981,10 @@ class LargeTable:
         Returns the places of the rows that exist, and a mask of the ids that have a row (bool [n]).
         """
         self.updates += 1
+        return self.enter_more(ids)
+
+    def enter_more(self, ids: Array) -> tuple[Array, Array]:
+        """What `enter` gives for further rows of the update that has begun."""
         entries, places, left = self.index.whole, np.empty(len(ids), np.int64), -1
         if entries is not None:
             ids = np.ascontiguousarray(ids, np.int64)
@@ -854,7 +992,7 @@ class LargeTable:
         if left < 0:
             places = self.find(ids)
         elif left:
-            self._require_ids(ids[places < 0])
+            self.require_ids(ids[places < 0])
         elif not self.keeps_scores:
             self._touched += len(places)
             return places, np.ones(len(ids), bool)
@@ -871,6 +1009,24 @@ class LargeTable:
         if self.keeps_scores:
             self._scores[places] += 1
         return places, kept
+
+    def held_update(self, update: loops.RowUpdate, ids: Array, value: Array) -> loops.HeldUpdate | None:
+        """An update of those rows of these ids that exist, by compiled loops. Ids may repeat, `value` has their
+        gradients, and the tables of the update are among `parts`.
+
+        None if an update does more than that.
+        """
+        entries = self.index.whole
+        if entries is None or self.folder is not None or self.keeps_scores:
+            return None
+        ids = np.ascontiguousarray(ids, np.int64)
+        places = np.empty(len(ids), np.int64)
+        return loops.HeldUpdate(update, ids, value, self.index.ids, entries, self._seen, self.updates + 1, places)
+
+    def begin_after(self, changed: int) -> None:
+        """Begins an update of which compiled loops have already changed so many rows."""
+        self.updates += 1
+        self._touched += changed
 
     def parts(self) -> list[Array] | None:
         """The parameters of all rows and then each of their states, [rows, width], as views of the table's memory,

@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
         module = without_dropout(module)
     from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.kernels.programs.control import most_turns
-    from pstranspile.runtime.large.table import rows_on_disk
+    from pstranspile.runtime.large.table import rows_on_disk, tables_on_threads
 
     chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), rows_on_disk(options.table_folder)
     with (
@@ -102,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
         chosen[0],
         chosen[1],
         chosen[2],
+        tables_on_threads(options.threads or 1),
         suggesting_feed(options),
         telling_of_made_ids(options, module),
     ):
@@ -222,7 +223,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=count,
         metavar="N",
-        help="threads of matrix products (default: 1)",
+        help="threads of matrix products and, on servers, of large tables (default: 1)",
     )
     add_arithmetic(group)
     add_table_folder(group)

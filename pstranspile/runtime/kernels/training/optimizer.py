@@ -12,21 +12,24 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
-from pstranspile.runtime.arithmetic.loops import Reach, RmspropFactors, RowGradient
+from pstranspile.runtime.arithmetic.loops import Reach, RmspropFactors, RowGradient, RowUpdate
 from pstranspile.runtime.kernels.kernel import Run, Surroundings, in_place, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, first_number
 from pstranspile.runtime.kernels.random import fluid_uniform, normal
 from pstranspile.runtime.kernels.rows import (
     AS_ROWS,
     GIVEN_ROWS,
+    RowsNotFound,
+    TableGradient,
     add_rows,
     in_use,
     merge_rows,
     positions,
+    row_gradient,
     scatter,
     update_rows,
 )
-from pstranspile.runtime.large.table import LargeTable, TableState, distinct
+from pstranspile.runtime.large.table import LargeTable, TableState, distinct, updates_put_off
 from pstranspile.runtime.values import Array, SelectedRows
 
 # Functions that kernels of optimizers share: updates in place, and dense or sparse gradients.
@@ -62,7 +65,7 @@ def read_write_arrays(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[A
     def choose(param: Array, gradient: Array | SelectedRows) -> tuple[Array, Array]:
         if kept and param.flags.writeable:
             return param, param
-        if gradient.__class__ is SelectedRows:
+        if isinstance(gradient, SelectedRows):
             param = param.copy()
             return param, param
         return param, np.empty_like(param)
@@ -133,7 +136,7 @@ class _SparseUpdates:
 
     def gradient(self, part: SelectedRows) -> RowGradient:
         """The gradient as compiled loops take it."""
-        return RowGradient(part.rows, in_use(part), Reach.GIVEN_FROM_ZERO if self._given else Reach.ALL)
+        return row_gradient(part, Reach.GIVEN_FROM_ZERO if self._given else Reach.ALL)
 
     def update(self, part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
         """Calls `step(gradient, *pieces or rows of the tables)`, which changes these in place."""
@@ -199,34 +202,102 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *
         if given_rows is not None and values[param].folder is None:
             kept = [at for at, value in enumerate(values) if at == param or value.__class__ is TableState]
             if all(at in written for at in kept):
-                return _update_in_place(given_rows, values, param, grad, written)
+                found = None
+                if given_rows is not run:  # a kernel of this package
+                    found = _update_found_rows(given_rows, values, param, grad, written)
+                return _update_in_place(given_rows, values, param, grad, written) if found is None else found
         return _update(given_rows or run, values, param, grad, written)
 
     return run_with_tables
 
 
-def _update_in_place(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
-    """Updates the rows where they lie, by a kernel that changes nothing else."""
+def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
+    """Updates the rows where they lie in the pass that finds them, and then those that did not exist; None, without any
+    change, if compiled loops do not have the optimizer. Where updates are put off, this one is.
+    """
+    table: LargeTable = values[param]
+    gradient: SelectedRows = values[grad]
+    ids, value = gradient.rows, in_use(gradient)
+    # Where not every id gets a row, only the update itself tells whether there is any: without one, Adam does nothing.
+    together = updates_put_off() if table.rules.at_once else None
+    result: tuple[Array, int, int] | None = None
+
+    def apply(update: RowUpdate) -> bool:
+        nonlocal result
+        held = table.held_update(update, ids, value)
+        if held is None or value.size != len(ids) * table.width:
+            raise RowsNotFound
+        table.require_ids(ids)
+        if together is not None:
+            places = held.places
+            together.add(held, lambda missing, different: finish(places, missing, different))
+            return True
+        ((missing, different),) = loops.update_tables([held])
+        if missing < 0:
+            raise RowsNotFound
+        result = held.places, missing, different
+        return True
+
+    def finish(places: Array, missing: int, different: int) -> Any:
+        if missing < 0:
+            return _update_in_place(run, values, param, grad, written)
+        table.begin_after(different - missing)
+        if missing:
+            left = (places < 0).nonzero()[0]
+            rest = list(values)
+            rest[grad] = SelectedRows(ids.take(left), value.take(left, axis=0), gradient.height)
+            return _update_in_place(run, rest, param, grad, written, begun=True)
+        table.end_update()
+        return None
+
+    parts = table.parts()
+    if not len(ids) or not len(table) or parts is None:
+        return None
+    found = TableGradient(ids, value, len(table))
+    found.apply = apply
+    try:
+        made = _run_on(run, parts, [found if at == grad else v for at, v in enumerate(values)], param, written)
+    except RowsNotFound:
+        return None
+    del parts  # views of memory that moves when rows are added
+    if result is not None:
+        of_rest = finish(*result)
+        if result[1] == result[2]:  # no row was found
+            return of_rest
+    return made
+
+
+def _run_on(run: Run, parts: Sequence[Array], values: Sequence[Any], param: int, written: Sequence[int | None]) -> Any:
+    """The results of a kernel that gets the parts of a large table for the table and its states, and changes them."""
+    numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
+    numbers[param] = 0
+    made = run(*(parts[numbers[at]] if at in numbers else value for at, value in enumerate(values)))
+    results = [made] if len(written) == 1 else list(made)
+    results = [values[at] if at in numbers else result for result, at in zip(results, written, strict=True)]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _update_in_place(
+    run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None], *, begun: bool = False
+) -> Any:
+    """Updates the rows where they lie, by a kernel that changes nothing else. `begun`: other rows of the update have
+    been changed before.
+    """
     table: LargeTable = values[param]
     gradient: SelectedRows = values[grad]
     ids, back = distinct(gradient.rows)
-    places, kept = table.enter(ids)
+    places, kept = table.enter_more(ids) if begun else table.enter(ids)
     given = in_use(gradient).reshape(len(back), table.width)
     if len(places) < len(ids):
         taken = kept[back]
         given, back = given[taken], (np.cumsum(kept) - 1)[back[taken]]
     parts = table.parts()
     assert parts is not None
-    numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
-    numbers[param] = 0
-    arrays = [parts[numbers[at]] if at in numbers else value for at, value in enumerate(values)]
-    arrays[grad] = SelectedRows(places[back], given, len(table))
-    made = run(*arrays)
-    results = [made] if len(written) == 1 else list(made)
-    results = [values[at] if at in numbers else result for result, at in zip(results, written, strict=True)]
-    del parts, arrays, made  # views of memory that moves when rows are added
+    found = SelectedRows(places[back], given, len(table))
+    made = _run_on(run, parts, [found if at == grad else v for at, v in enumerate(values)], param, written)
+    del parts  # views of memory that moves when rows are added
     table.end_update()
-    return results[0] if len(results) == 1 else tuple(results)
+    return made
 
 
 def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
@@ -279,11 +350,13 @@ def _sgd(op: Op) -> Run:
     own, replace, as_rows = arrays_to_update(op, "Param"), read_write_arrays(op), AS_ROWS in op.attrs
     kept = in_place(op, "Param", "ParamOut")
 
+    def in_one_pass(param: Array, grad: SelectedRows, rate: Any) -> bool:
+        return loops.sgd_rows(param, row_gradient(grad, Reach.GIVEN if as_rows else Reach.EACH), rate)
+
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
-        if kept and not isinstance(param, SelectedRows) and param.flags.writeable:
-            each = RowGradient(grad.rows, in_use(grad), Reach.GIVEN if as_rows else Reach.EACH)
-            if loops.sgd_rows(param, each, rate):
-                return param
+        held = None if isinstance(param, SelectedRows) else param
+        if held is not None and kept and held.flags.writeable and in_one_pass(held, grad, rate):
+            return held
         if as_rows:
             grad = merge_rows([grad])
         step = in_use(grad) * -rate
@@ -567,7 +640,7 @@ def _adam(op: Op) -> Run:
         largest = own_largest(Moment2Max) if Moment2Max is not None else ()
         factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = isinstance(Grad, SelectedRows) and not as_rows
-        if isinstance(Grad, SelectedRows) and sparse and not len(Grad.rows):
+        if isinstance(Grad, SelectedRows) and sparse and not len(Grad[0]):
             return param, moment1, moment2, Beta1Pow, Beta2Pow, *(largest or (None,))
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
         power1, power2 = (
@@ -609,7 +682,7 @@ def _adam(op: Op) -> Run:
         if isinstance(Grad, SelectedRows):
             apart = as_rows or scaled or is_large(param)
             reach = Reach.GIVEN if sparse and lazy else Reach.ALL_APART if apart else Reach.ALL
-            rows, moments = RowGradient(Grad.rows, in_use(Grad), reach), (moment1, moment2)
+            rows, moments = row_gradient(Grad, reach), (moment1, moment2)
             alone = not largest and left is None and same_everywhere()
             if not (alone and loops.adam_rows(param, rows, moments, factors, rate, epsilon if sparse else added)):
                 if sparse and lazy:
@@ -723,8 +796,7 @@ def _adagrad(op: Op) -> Run:
             p -= change
 
         if sparse:
-            rows = RowGradient(Grad.rows, in_use(Grad), Reach.GIVEN)
-            if not loops.adagrad_rows(param, rows, moment, rate, epsilon):
+            if not loops.adagrad_rows(param, row_gradient(Grad, Reach.GIVEN), moment, rate, epsilon):
                 update_rows(Grad, step, param, moment)
         elif decay is not None or not same_everywhere() or not loops.adagrad(param, Grad, moment, rate, epsilon):
             for piece in pieces(Grad, param, moment):
