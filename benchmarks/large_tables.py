@@ -14,7 +14,8 @@ processor; memory is looked at 200 times a second.
 With `--folder` such a table is in memory in one process, and in a file in DIR in another. Of the ids of a step 95 in
 100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, by the clock, and memory:
 that of the process, and pages of the file, which the system takes back when it needs them. Where memory is limited from
-outside to less than the table takes, the first process is killed.
+outside to less than the table takes, the first process is killed. A third process has a tenth of the numbers in memory
+at most. Goals of it: 0.5 times the speed in memory, and at most 5 % over the limit at any time.
 
 With `--torch` the ids per second of a lookup and an update with Adagrad are told of PyTorch's EmbeddingBag (sparse),
 and of a cluster of one server and one trainer in one process, with a plain table and with a large one: ids of a Zipf
@@ -73,6 +74,11 @@ def memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
+def file_pages() -> float:
+    """MB of files that the process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize() / 1e6
+
+
 @contextmanager
 def peak() -> Generator[list[float]]:
     """A list whose item is by how many MB the process has more memory within the context than before, at most."""
@@ -126,12 +132,23 @@ class ByHand:
         return found
 
 
-def used(count: int, folder: str | None) -> None:
-    """Prints milliseconds of a step with a table in memory, or in a file, and MB of the process and of files."""
+def used(count: int, folder: str | None, limit: int) -> None:
+    """Prints milliseconds of a step with a table in memory, or in a file, MB of the process and of files, and the most
+    MB of files at any time. `limit` is that of rows on disk in bytes, 0 for none.
+    """
     random = np.random.default_rng(0)
     ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
     random.shuffle(ids)
-    with rows_on_disk(folder):
+    most, over = [0.0], Event()
+
+    def look() -> None:
+        while not over.wait(0.002):
+            most[0] = max(most[0], file_pages())
+
+    before = file_pages()
+    watch = Thread(target=look)
+    watch.start()
+    with rows_on_disk(folder, limit or None):
         table = filled(ids)
     hot = ids[::50].copy()
     for turn in range(TIMES):
@@ -145,23 +162,29 @@ def used(count: int, folder: str | None) -> None:
     seconds = perf_counter() - begun
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}
-    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"])
+    over.set()
+    watch.join()
+    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"], most[0] - before)
 
 
 def beside(count: int, folder: str) -> None:
     """Measures a table in memory and one in a file, each in a process of its own, and prints."""
     found: list[tuple[float, ...]] = []
-    for where in ("", folder):
-        given = [sys.executable, __file__, str(count), "--used", where]
+    limit = count * WIDTH * 2 * 4 // 10
+    for where, most in (("", 0), (folder, 0), (folder, limit)):
+        given = [sys.executable, __file__, str(count), "--used", where, "--limit", str(most)]
         done = subprocess.run(given, capture_output=True, text=True, check=False)
         name = "in a file" if where else "in memory"
         if done.returncode:
             print(f"{name}: ended with status {done.returncode} {done.stderr[-300:]}")
             continue
-        step, own, pages = (float(number) for number in done.stdout.split())
+        step, own, pages, highest = (float(number) for number in done.stdout.split())
         found.append((step, own))
         print(f"{count:,} rows {name}: {step:.1f} ms a step, {own:.0f} MB, {pages:.0f} MB of files")
-    if len(found) == 2:
+        if most:
+            speed, part = found[0][0] / step, 1e6 * highest / limit
+            print(f"a tenth in memory: {speed:.2f}x the speed in memory, at most {part:.3f}x the limit")
+    if len(found) == 3:
         print(f"in a file: {found[1][1] / found[0][1]:.2f}x the memory, {found[0][0] / found[1][0]:.2f}x the speed")
 
 
@@ -285,9 +308,10 @@ def main() -> None:
     parser.add_argument("--torch", action="store_true", help="measure tables beside those of PyTorch")
     parser.add_argument("--threads", type=int, help="measure 26 tables on one thread and on so many")
     parser.add_argument("--used", help=argparse.SUPPRESS)
+    parser.add_argument("--limit", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.used is not None:
-        used(options.rows, options.used or None)
+        used(options.rows, options.used or None, options.limit)
     elif options.threads:
         on_threads(options.rows, options.threads)
     elif options.torch:

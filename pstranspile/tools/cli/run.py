@@ -34,6 +34,7 @@ from pstranspile.tools.cli.common import (
     read_job,
     require_named,
     run_seed,
+    table_memory_of,
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed, telling_of_made_ids
@@ -70,6 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     use_threads(options.threads)
     chosen_arithmetic = arithmetic_of(options)
     require_named(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
+    table_memory = table_memory_of(parser, options)
     require_named(parser, options, "table_folder", *(["trace"] if options.trace else []))  # it may stand alone
     check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
@@ -95,7 +97,8 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.runtime.kernels.programs.control import most_turns
     from pstranspile.runtime.large.table import rows_on_disk, tables_on_threads
 
-    chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), rows_on_disk(options.table_folder)
+    on_disk = rows_on_disk(options.table_folder, table_memory)
+    chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), on_disk
     with (
         telling_what_is_kept(options) as keeping,
         quoting(module.source),

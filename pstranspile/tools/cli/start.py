@@ -30,6 +30,7 @@ from pstranspile.tools.cli.common import (
     require_named,
     run_seed,
     seconds,
+    table_memory_of,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
 from pstranspile.tools.cli.report import Reported, status_of
@@ -151,6 +152,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     use_threads(options.threads)
     require_named(parser, options, *_NAMING)
+    table_memory = table_memory_of(parser, options)
     check_feed(parser, options)
     check_server_checkpoints(parser, options)
     chosen_arithmetic = arithmetic_of(options)
@@ -187,7 +189,7 @@ def run(arguments: Sequence[str]) -> int:
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
     on_threads = tables_on_threads(options.threads or 1)
-    with arithmetic(chosen_arithmetic), rows_on_disk(options.table_folder), on_threads:
+    with arithmetic(chosen_arithmetic), rows_on_disk(options.table_folder, table_memory), on_threads:
         pipe = StatusPipe()
         try:
             return _play(options, folder, role, addresses, pipe, credentials)
