@@ -108,6 +108,7 @@ def filled(ids: Any) -> LargeTable:
     for at in range(0, len(ids), 100_000):
         places, _ = table.enter(np.sort(ids[at : at + 100_000]))
         table.put(places, table.take(places))
+        table.end_update()
     return table
 
 
@@ -159,6 +160,7 @@ def used(count: int, folder: str | None, limit: int) -> None:
         table.look_up(asked)
         places, _ = table.enter(asked)
         table.put(places, table.take(places) + RATE)
+        table.end_update()
     seconds = perf_counter() - begun
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}

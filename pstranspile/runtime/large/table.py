@@ -23,6 +23,7 @@ together, recently updated rows are moved to the front from time to time.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -574,27 +575,43 @@ class DiskRows:
         if self.limit is None:
             return _take_items(array, places * items)
         out = np.empty((len(places), *array.shape[1:]), array.dtype)
-        for piece in self._pieces_of(places):
-            out[piece] = _take_items(array, places[piece] * items)
+        used, others = self._used(places)
+        out[used] = array.take(places[used] * items, axis=0)
+        self._transfer(os.preadv, out, others, places)
         return out
 
-    def _pieces_of(self, places: Array) -> Iterator[Any]:
-        """Indices of places: first of all rows in use, if these fit into memory together, then of others in pieces."""
-        used = places < self.front
-        size = self.front * self._row
-        if self.limit is None or size > self.limit.share or not used.any():
-            yield from self.pieces(len(places))
-            return
+    def _used(self, places: Array) -> tuple[Array, Array]:
+        """The indices of places whose rows are in use and fit into memory together, and the indices of all others."""
+        used, size = places < self.front, self.front * self._row
+        if self.limit is None or size > self.limit.share:
+            return np.empty(0, np.int64), np.arange(len(places))
         self.limit.require(size)
-        yield used.nonzero()[0]
-        others = (~used).nonzero()[0]
-        for piece in self.pieces(len(others)):
-            yield others[piece]
+        return used.nonzero()[0], (~used).nonzero()[0]
+
+    def _transfer(self, move: Callable[..., int], rows: Array, chosen: Array, places: Array) -> None:
+        """Reads or writes some of the rows of an array in the file, without memory of this process for its pages.
+
+        The system is told of all rows first, so that it reads those that it does not have at the same time.
+        """
+        if not len(chosen):
+            return
+        file, flat = self._file.fileno(), rows.reshape(len(rows), -1).view(np.uint8)
+        starts = (places[chosen] * self._row).tolist()
+        size = flat.shape[1]
+        for start in starts:
+            os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
+        for index, start in zip(chosen.tolist(), starts, strict=True):
+            if move(file, (flat[index],), start) != size:
+                raise _folder_error(self.folder, OSError(errno.EIO, os.strerror(errno.EIO)))
 
     def put(self, places: Array, rows: Array) -> None:
         """Sets rows by place."""
-        for piece in self._pieces_of(places):
-            self.array[places[piece]] = rows[piece]
+        if self.limit is None:
+            self.array[places] = rows
+            return
+        used, others = self._used(places)
+        self.array[places[used]] = rows[used]
+        self._transfer(os.pwritev, np.ascontiguousarray(rows, self.array.dtype), others, places)
 
     def pieces(self, count: int, *, in_order: bool = False, each: int = 1) -> Iterable[slice]:
         """Slices of so many items of work, each on so many rows, after each of which the limit of memory is held. Rows
