@@ -3,6 +3,7 @@
     python benchmarks/large_tables.py [rows]
     python benchmarks/large_tables.py --folder DIR [rows]
     python benchmarks/large_tables.py --torch [rows]
+    python benchmarks/large_tables.py --threads N [rows]
 
 A table of 10,000,000 rows x 16 with Adagrad, half of it on each of two servers, is filled, then looked up and updated
 1,000 times with 10,000 ids each. By hand the same ids are found by `searchsorted` in sorted ids, and rows of two arrays
@@ -13,7 +14,8 @@ processor; memory is looked at 200 times a second.
 With `--folder` such a table is in memory in one process, and in a file in DIR in another. Of the ids of a step 95 in
 100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, by the clock, and memory:
 that of the process, and pages of the file, which the system takes back when it needs them. Where memory is limited from
-outside to less than the table takes, the first process is killed.
+outside to less than the table takes, the first process is killed. A third process has a tenth of the numbers in memory
+at most. Goals of it: 0.5 times the speed in memory, and at most 5 % over the limit at any time.
 
 With `--torch` the ids per second of a lookup and an update with Adagrad are told of PyTorch's EmbeddingBag (sparse),
 and of a cluster of one server and one trainer in one process, with a plain table and with a large one: ids of a Zipf
@@ -21,6 +23,10 @@ distribution with exponent 1.2 and 1.05, and even ones; a table that is asked fo
 are asked for 512 each. Each figure is the best of turns that sides take. Goals: plain 2.3 times PyTorch's, large 1.8
 times. Then a large table takes 10,000 ids an update until it has so many rows: the longest update in ms of the
 processor, and the most bytes beyond the numbers that a row takes. Goals: 50 ms; 12 bytes and 15 % of the numbers.
+
+With `--threads` 26 tables, which have so many rows together, are looked up and updated by 512, 4,096 and 10,000 ids
+each, on one thread and on N: milliseconds of a step by the clock, the best of turns that both take. Goal: 1.7 times the
+speed with two threads.
 """
 
 from __future__ import annotations
@@ -47,7 +53,14 @@ import numpy as np
 from pstranspile.ir.table_rules import Rules
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.large.forms import TablePart, streams_of, written
-from pstranspile.runtime.large.table import LargeTable, TableState, rows_on_disk
+from pstranspile.runtime.large.table import (
+    LargeTable,
+    TableState,
+    look_up_side_by_side,
+    rows_on_disk,
+    tables_on_threads,
+    updates_side_by_side,
+)
 from pstranspile.runtime.run.bound_ops import bind
 from pstranspile.runtime.values import SelectedRows
 
@@ -59,6 +72,11 @@ RULES = Rules(shrink_every=1 << 30, drop_unseen=1 << 30, drop_below=1e-9)
 def memory() -> float:
     """MB of memory that the process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+
+def file_pages() -> float:
+    """MB of files that the process has in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize() / 1e6
 
 
 @contextmanager
@@ -90,6 +108,7 @@ def filled(ids: Any) -> LargeTable:
     for at in range(0, len(ids), 100_000):
         places, _ = table.enter(np.sort(ids[at : at + 100_000]))
         table.put(places, table.take(places))
+        table.end_update()
     return table
 
 
@@ -114,12 +133,23 @@ class ByHand:
         return found
 
 
-def used(count: int, folder: str | None) -> None:
-    """Prints milliseconds of a step with a table in memory, or in a file, and MB of the process and of files."""
+def used(count: int, folder: str | None, limit: int) -> None:
+    """Prints milliseconds of a step with a table in memory, or in a file, MB of the process and of files, and the most
+    MB of files at any time. `limit` is that of rows on disk in bytes, 0 for none.
+    """
     random = np.random.default_rng(0)
     ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
     random.shuffle(ids)
-    with rows_on_disk(folder):
+    most, over = [0.0], Event()
+
+    def look() -> None:
+        while not over.wait(0.002):
+            most[0] = max(most[0], file_pages())
+
+    before = file_pages()
+    watch = Thread(target=look)
+    watch.start()
+    with rows_on_disk(folder, limit or None):
         table = filled(ids)
     hot = ids[::50].copy()
     for turn in range(TIMES):
@@ -130,26 +160,33 @@ def used(count: int, folder: str | None) -> None:
         table.look_up(asked)
         places, _ = table.enter(asked)
         table.put(places, table.take(places) + RATE)
+        table.end_update()
     seconds = perf_counter() - begun
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}
-    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"])
+    over.set()
+    watch.join()
+    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"], most[0] - before)
 
 
 def beside(count: int, folder: str) -> None:
     """Measures a table in memory and one in a file, each in a process of its own, and prints."""
     found: list[tuple[float, ...]] = []
-    for where in ("", folder):
-        given = [sys.executable, __file__, str(count), "--used", where]
+    limit = count * WIDTH * 2 * 4 // 10
+    for where, most in (("", 0), (folder, 0), (folder, limit)):
+        given = [sys.executable, __file__, str(count), "--used", where, "--limit", str(most)]
         done = subprocess.run(given, capture_output=True, text=True, check=False)
         name = "in a file" if where else "in memory"
         if done.returncode:
             print(f"{name}: ended with status {done.returncode} {done.stderr[-300:]}")
             continue
-        step, own, pages = (float(number) for number in done.stdout.split())
+        step, own, pages, highest = (float(number) for number in done.stdout.split())
         found.append((step, own))
         print(f"{count:,} rows {name}: {step:.1f} ms a step, {own:.0f} MB, {pages:.0f} MB of files")
-    if len(found) == 2:
+        if most:
+            speed, part = found[0][0] / step, 1e6 * highest / limit
+            print(f"a tenth in memory: {speed:.2f}x the speed in memory, at most {part:.3f}x the limit")
+    if len(found) == 3:
         print(f"in a file: {found[1][1] / found[0][1]:.2f}x the memory, {found[0][0] / found[1][0]:.2f}x the speed")
 
 
@@ -231,16 +268,54 @@ def beside_torch(rows: int) -> None:
     print(f"{rows:,} rows: longest update {1e3 * longest:.1f} ms, {most:.1f} bytes a row beyond the numbers at most")
 
 
+def on_threads(rows: int, threads: int) -> None:
+    """Measures lookups and updates of 26 tables on one thread and on several, and prints."""
+    names = {"Param": ["w"], "Grad": ["g"], "LearningRate": ["r"], "Moment": ["m"]}
+    adagrad = bind(make_op("adagrad", names, {"ParamOut": ["w"], "MomentOut": ["m"]}, {"epsilon": 1e-6}))
+    slots = [argument.slot for argument in adagrad.arguments]
+    random, steps, turns = np.random.default_rng(0), 20, 5
+    held = [np.unique(random.integers(0, HEIGHT, rows // 26)) for _ in range(26)]
+    tables = [filled(ids) for ids in held]
+    for table in tables:
+        table.rules = Rules()
+    for count in (512, 4096, 10_000):
+        batches = [[random.choice(ids, count) for ids in held] for _ in range(steps)]
+        gradient = random.random((count, WIDTH), "float32")
+
+        def step(asked: list[Any], gradient: Any = gradient) -> None:
+            look_up_side_by_side([*zip(tables, asked, strict=True)])
+            with updates_side_by_side():
+                for table, ids in zip(tables, asked, strict=True):
+                    given = {"Param": table, "Grad": SelectedRows(ids, gradient, HEIGHT), "LearningRate": RATE}
+                    given["Moment"] = TableState("w", 1, 0.0)
+                    adagrad.run(*(given.get(slot) for slot in slots))
+
+        least = {1: 1e9, threads: 1e9}
+        for _ in range(turns):
+            for number in least:
+                with tables_on_threads(number):
+                    begun = perf_counter()
+                    for asked in batches:
+                        step(asked)
+                    least[number] = min(least[number], perf_counter() - begun)
+        told = ", ".join(f"{number} threads {1e3 * least[number] / steps:.1f} ms" for number in least)
+        print(f"26 x {count:,} ids: {told}: {least[1] / least[threads]:.2f}x", flush=True)
+
+
 def main() -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser()
     parser.add_argument("rows", type=int, nargs="?", default=10_000_000)
     parser.add_argument("--folder", help="measure a table in memory and one in a file here")
     parser.add_argument("--torch", action="store_true", help="measure tables beside those of PyTorch")
+    parser.add_argument("--threads", type=int, help="measure 26 tables on one thread and on so many")
     parser.add_argument("--used", help=argparse.SUPPRESS)
+    parser.add_argument("--limit", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.used is not None:
-        used(options.rows, options.used or None)
+        used(options.rows, options.used or None, options.limit)
+    elif options.threads:
+        on_threads(options.rows, options.threads)
     elif options.torch:
         beside_torch(options.rows)
     elif options.folder:

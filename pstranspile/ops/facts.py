@@ -165,8 +165,8 @@ class OpFacts(NamedTuple):
     table only for its dims.
     """
     updates_given_rows: bool = False
-    """By a sparse gradient, an optimizer changes the rows that the gradient has, and nothing else of the parameter and
-    of what it keeps for it.
+    """By a sparse gradient of a large table, an optimizer changes the rows that the gradient has, and nothing else of
+    the parameter and of what it keeps for it. Kernels of this package do so if the op has the attribute `GIVEN_ROWS`.
     """
     opaque: str = ""
     """A sentence about an op that is a program of its own, which another library runs; "" for all others."""

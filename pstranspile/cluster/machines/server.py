@@ -14,6 +14,7 @@ where communicators don't send counters). Here the value at the start counts: th
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
@@ -31,7 +32,7 @@ from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, Var
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.training.optimizer import REPLACING
 from pstranspile.runtime.large.forms import rows_alone
-from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.large.table import LargeTable, TableState, look_up_side_by_side
 from pstranspile.runtime.run.feeds import near
 from pstranspile.runtime.run.frame import Execution, Slices, interpret
 from pstranspile.runtime.run.fused_updates import LARGEST
@@ -101,6 +102,19 @@ class Block(Prepared):
         """The persistable variables that the block writes."""
         changed = changed_in_place(program)
         self._own = [place for place, name in enumerate(feeds) if name in changed]
+        self._scope, self._ops = scope, ops
+
+    @cached_property
+    def tables_apart(self) -> bool:
+        """Whether each large table, and each state of one, is used by one op alone, so that updates of different tables
+        may be put off to the end of the block.
+        """
+        if any(isinstance(value, BlockRef | BlockRefs) for op in self._ops for value in op.attrs.values()):
+            return False
+        uses = Counter(name for op in self._ops for name in {*op.input_names, *op.output_names})
+        return all(
+            count == 1 for name, count in uses.items() if isinstance(self._scope.get(name), LargeTable | TableState)
+        )
 
     def apply(self, received: list[Value]) -> Sequence[Value]:
         """Runs the block once. Values that it changes in place are copied first. Raises DiagnosticError."""
@@ -433,6 +447,17 @@ class Server(Machine):
             return
         held = table.value if table.__class__ is SelectedRows else table
         self.reply(message, held.take(message.payload, axis=0))  # several times as fast as held[payload]
+
+    def look_up_all(self, messages: Sequence[Message]) -> None:
+        """Answers several requests for rows, in order, those of large tables side by side."""
+        tables = [self.scope.values_here.get(message.variable) for message in messages]
+        large = [(table, m.payload) for table, m in zip(tables, messages, strict=True) if isinstance(table, LargeTable)]
+        rows = iter(look_up_side_by_side(large))
+        for table, message in zip(tables, messages, strict=True):
+            if isinstance(table, LargeTable):
+                self.reply(message, next(rows))
+            else:
+                self.look_up(message)
 
     @cached_property
     def prefetch_blocks(self) -> dict[str, Block]:

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from pstranspile.cluster.machines.message import GET, Message, step_label
+from pstranspile.cluster.machines.message import GET, LOOKUP, Message, step_label
 from pstranspile.cluster.machines.network import Waiting
 from pstranspile.cluster.machines.placement import merge_gradients
 from pstranspile.cluster.machines.server import (
@@ -37,6 +38,7 @@ from pstranspile.cluster.machines.server import (
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import MAIN, FrozenMap, Op, Program
 from pstranspile.runtime.kernels.kernel import Value
+from pstranspile.runtime.large.table import threads_of_tables, updates_side_by_side
 
 # The messages to a synchronous server since its last update.
 
@@ -277,11 +279,21 @@ class SynchronousServer(Server):
         again, handlers = self._again, self._handlers
         while again or messages:
             message = again.popleft() if again else messages.popleft()
-            kind, trainer = message.kind, message.trainer
-            if trainer in self.round.reported or trainer not in self.live or (self.sending and kind == GET):
+            kind = message.kind
+            if self._must_wait(message):
                 self.round.waiting.append(message)
+            elif kind == LOOKUP and threads_of_tables() > 1 and handlers[kind] == self.look_up:
+                lookups = [message]
+                while (rest := again or messages) and rest[0].kind == LOOKUP and not self._must_wait(rest[0]):
+                    lookups.append(rest.popleft())
+                self.look_up_all(lookups)
             else:
                 handlers[kind](message)
+
+    def _must_wait(self, message: Message) -> bool:
+        """Whether a message waits for the next update, or for the end of one."""
+        trainer = message.trainer
+        return trainer in self.round.reported or trainer not in self.live or (self.sending and message.kind == GET)
 
     @property
     def takes(self) -> Iterable[str]:
@@ -395,7 +407,8 @@ class SynchronousServer(Server):
         if absent and len(self.live) == len(self.trainer_names):
             raise self._not_sent(program, sorted(absent))
         update = self.update_blocks.update(program, absent)
-        update.apply(received)
+        with updates_side_by_side() if update.block.tables_apart else nullcontext():
+            update.apply(received)
         self.round.clear()
         self.forget_copies(update.block.changes)
         self.count_update()

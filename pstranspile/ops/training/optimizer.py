@@ -19,6 +19,7 @@ declare(
     "Param Grad LearningRate Velocity GradShare^ -> ParamOut VelocityOut GradShareOut^",
     {"mu": FLOAT, "use_nesterov": False, "dampening": later("float")},
     follows="Param Grad Velocity ParamOut VelocityOut",
+    updates_given_rows=True,
     doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form; with "
     "dampening, as in PyTorch, the velocity gets GradShare * Grad, and GradShareOut = 1 - dampening",
 )
@@ -98,6 +99,7 @@ declare(
         "amsgrad": later("bool"),
     },
     follows="Param Grad Moment1 Moment2 Moment2Max ParamOut Moment1Out Moment2Out Moment2MaxOut",
+    updates_given_rows=True,
     doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0; "
     "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow); with "
     "decoupled_decay (arXiv 1711.05101), Param is multiplied by 1 - LearningRate * decoupled_decay first; with "
@@ -151,6 +153,7 @@ declare(
     "Param Grad LearningRate MeanSquare MeanGrad? Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut",
     {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False, "epsilon_of_root": later("bool")},
     follows="Param Grad Moment MeanSquare MeanGrad ParamOut MomentOut MeanSquareOut MeanGradOut",
+    updates_given_rows=True,
     doc="steps divided by the root of a running average of squared gradients, less the mean if centered; with "
     "epsilon_of_root, as in PyTorch, epsilon is added to the root, and Moment has steps before they are multiplied by "
     "LearningRate",
@@ -160,6 +163,7 @@ declare(
     "Param Grad LearningRate SquaredAccumulator LinearAccumulator -> ParamOut SquaredAccumOut LinearAccumOut",
     {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
     follows="Param Grad SquaredAccumulator LinearAccumulator ParamOut SquaredAccumOut LinearAccumOut",
+    updates_given_rows=True,
     doc="follow the regularised leader, with l1 and l2",
 )
 

@@ -759,26 +759,50 @@ static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     return finish(&arrays, part != NULL);
 }
 
-/* What an update of rows of tables needs beside the tables: the rows, their values, room to sort them, and room for the
-   sum of a row. */
+/* An optimizer that updates rows of tables: how many tables and numbers it takes. */
 typedef struct {
-    Size count, width, height;
-    int64_t *rows;
-    float *sum;
-    uint32_t *order, *spare;
-    Table table, value;
-} Update;
+    int tables, scales;
+    void (*run)(const Update *update);
+} Optimizer;
 
-/* Takes a table (argument 0), and the rows (1) and the values (2) of its gradient; false if they don't fit. */
-static int update_of(Arrays *arrays, PyObject *const *a, Update *update) {
-    update->table.first = memory_of_rows(arrays, a[0], 1, -1, &update->width, &update->table.stride);
-    if (!update->table.first || !update->width) return 0;
-    update->height = arrays->views[0].shape[0];
-    update->rows = memory(arrays, a[1], 'q', 0, -1);
-    update->count = update->rows ? size_of(arrays, 1) : 0;
+enum {
+    SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, RMSPROP, RMSPROP_OF_ROOT, RMSPROP_CENTERED, RMSPROP_CENTERED_OF_ROOT, FTRL
+};
+
+static int optimizer_of(PyObject *number, Optimizer *optimizer) {
+    switch (PyLong_AsLong(number)) {
+        case SGD: *optimizer = (Optimizer){1, 1, sgd_rows}; return 1;
+        case MOMENTUM: *optimizer = (Optimizer){2, 2, momentum_rows}; return 1;
+        case NESTEROV: *optimizer = (Optimizer){2, 2, nesterov_rows}; return 1;
+        case ADAGRAD: *optimizer = (Optimizer){2, 2, adagrad_rows}; return 1;
+        case ADAM: *optimizer = (Optimizer){3, 7, adam_rows}; return 1;
+        case RMSPROP: *optimizer = (Optimizer){3, 5, rmsprop_rows}; return 1;
+        case RMSPROP_OF_ROOT: *optimizer = (Optimizer){3, 5, rmsprop_of_root_rows}; return 1;
+        case RMSPROP_CENTERED: *optimizer = (Optimizer){4, 5, rmsprop_centered_rows}; return 1;
+        case RMSPROP_CENTERED_OF_ROOT: *optimizer = (Optimizer){4, 5, rmsprop_centered_of_root_rows}; return 1;
+        case FTRL: *optimizer = (Optimizer){3, 3, ftrl_rows}; return 1;
+        default: break;
+    }
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "there is no optimizer of this number");
+    return 0;
+}
+
+/* Takes the rows (first argument) and the values of a gradient, and the tables that it updates, the parameter first;
+   false if they don't fit each other. */
+static int update_of(Arrays *arrays, PyObject *const *a, int tables, Update *update) {
+    for (int at = 0; at < tables; at++) {
+        Size width = 0;
+        Table *table = &update->tables[at];
+        table->first = memory_of_rows(arrays, a[2 + at], 1, at ? update->height : -1, &width, &table->stride);
+        if (!table->first || !width || (at && width != update->width)) return 0;
+        update->width = width;
+        update->height = arrays->views[0].shape[0];
+    }
+    update->rows = memory(arrays, a[0], 'q', 0, -1);
+    update->count = update->rows ? size_of(arrays, tables) : 0;
     if (!update->rows || update->count > UINT32_MAX) return 0;
     Size width = 0;
-    update->value.first = memory_of_rows(arrays, a[2], 0, update->count, &width, &update->value.stride);
+    update->value.first = memory_of_rows(arrays, a[1], 0, update->count, &width, &update->value.stride);
     if (!update->value.first || width != update->width) return 0;
     for (Size at = 0; at < update->count; at++) {
         if (update->rows[at] < 0 || update->rows[at] >= update->height) return 0;
@@ -786,52 +810,33 @@ static int update_of(Arrays *arrays, PyObject *const *a, Update *update) {
     return 1;
 }
 
-/* Takes another table of as many rows of the same width. */
-static int like_table(Arrays *arrays, PyObject *value, const Update *update, Table *table) {
-    Size width = 0;
-    table->first = memory_of_rows(arrays, value, 1, update->height, &width, &table->stride);
-    return table->first && width == update->width;
+static void run_update(Update *update, const Optimizer *optimizer, uint32_t *scratch) {
+    update->sum = (float *)(scratch + 2 * update->count);
+    if (update->reach != EACH)
+        update->order = ascending(update->count, update->rows, scratch, scratch + update->count);
+    optimizer->run(update);
 }
 
-static int take_scratch(Update *update) {
-    update->order = PyMem_RawMalloc((2 * update->count + update->width) * sizeof(uint32_t));
-    if (!update->order) return 0;
-    update->spare = update->order + update->count;
-    update->sum = (float *)(update->spare + update->count);
-    return 1;
-}
-
-static PyObject *py_adagrad_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    float scales[2];
-    if (!has_arguments(given, 6) || !numbers(a + 4, 2, scales)) return NULL;
+static PyObject *py_update_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    Optimizer optimizer;
+    Update update = {.count = 0};
+    if (given < 2) return has_arguments(given, 2), NULL;
+    long reach = PyLong_AsLong(a[1]);
+    if (!optimizer_of(a[0], &optimizer) || (reach == -1 && PyErr_Occurred())) return NULL;
+    const int first_scale = 4 + optimizer.tables;
+    if (!has_arguments(given, first_scale + optimizer.scales)) return NULL;
+    if (!numbers(a + first_scale, optimizer.scales, update.scales)) return NULL;
+    if (reach < EACH || reach >= REACHES) return PyErr_Format(PyExc_ValueError, "no update reaches %ld", reach);
+    update.reach = (int)reach;
     Arrays arrays = {.count = 0};
-    Update of;
-    Table m;
-    int done = update_of(&arrays, a, &of) && like_table(&arrays, a[3], &of, &m) && take_scratch(&of);
-    if (done) {
-        RUN(of.count * of.width,
-            adagrad_rows(of.count, of.width, of.rows, of.value, ascending(of.count, of.rows, of.order, of.spare),
-                         of.sum, of.table, m, scales[0], scales[1]));
-        PyMem_RawFree(of.order);
+    int done = update_of(&arrays, a + 2, optimizer.tables, &update);
+    uint32_t *scratch = done ? PyMem_RawMalloc((2 * update.count + update.width) * sizeof *scratch) : NULL;
+    if (scratch) {
+        const Size rows = reach >= ALL ? update.height : update.count;
+        RUN(rows * update.width, run_update(&update, &optimizer, scratch));
+        PyMem_RawFree(scratch);
     }
-    return finish(&arrays, done);
-}
-
-static PyObject *py_adam_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    float scales[6];
-    if (!has_arguments(given, 11) || !numbers(a + 5, 6, scales)) return NULL;
-    Arrays arrays = {.count = 0};
-    Update of;
-    Table m, v;
-    int done = update_of(&arrays, a, &of) && like_table(&arrays, a[3], &of, &m) &&
-               like_table(&arrays, a[4], &of, &v) && take_scratch(&of);
-    if (done) {
-        RUN(of.count * of.width,
-            adam_rows(of.count, of.width, of.rows, of.value, ascending(of.count, of.rows, of.order, of.spare), of.sum,
-                      of.table, m, v, scales));
-        PyMem_RawFree(of.order);
-    }
-    return finish(&arrays, done);
+    return finish(&arrays, scratch != NULL);
 }
 
 static PyObject *py_group_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -975,21 +980,150 @@ static int search_of(Arrays *arrays, PyObject *const *a, Search *search) {
     return search->places != NULL;
 }
 
-static PyObject *py_look_up_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 6)) return NULL;
-    Arrays arrays = {.count = 0};
-    Search of;
-    Size missing = -1, all = 0;
-    Table rows = {NULL, 0};
-    if (search_of(&arrays, a, &of)) rows.first = memory_of_rows(&arrays, a[4], 0, -1, &all, &rows.stride);
-    Size held = rows.first ? arrays.views[4].shape[0] : 0;
-    float *out = rows.first ? memory(&arrays, a[5], 'f', 1, -1) : NULL;
-    Size size = out ? size_of(&arrays, 5) : 0, width = of.places && of.count ? size / of.count : 0;
-    if (out && width && width * of.count == size && width <= all)
-        RUN(size, missing = look_up_rows(of.count, width, of.wanted, of.ids, of.entries, of.shift, rows, held, of.places,
-                                         out));
-    release(&arrays);
-    return PyLong_FromSsize_t(missing);
+/* Work on a table that is one item of a list, so that several of them are done without the interpreter's lock. */
+typedef struct {
+    Arrays arrays;
+    Search search;
+    Table rows;       /* of a lookup: the rows of the table, how many there are, and what is looked up */
+    Size held, width;
+    float *out;
+    Update update;    /* of an update: what changes the rows that the search finds */
+    Optimizer optimizer;
+    uint32_t *scratch, *seen, number;
+    int fits;
+    Size missing, different; /* the results: -1 missing ids where the item does not fit */
+} Item;
+
+static int lookup_of(Item *item, PyObject *const *a) {
+    Size all = 0;
+    if (!search_of(&item->arrays, a, &item->search)) return 0;
+    item->rows.first = memory_of_rows(&item->arrays, a[4], 0, -1, &all, &item->rows.stride);
+    if (!item->rows.first) return 0;
+    item->held = item->arrays.views[4].shape[0];
+    item->out = memory(&item->arrays, a[5], 'f', 1, -1);
+    const Size count = item->search.count, size = item->out && count ? size_of(&item->arrays, 5) : 0;
+    item->width = count ? size / count : 0;
+    return item->width && item->width * count == size && item->width <= all;
+}
+
+static void run_lookup(Item *item) {
+    const Search *of = &item->search;
+    item->missing = look_up_rows(of->count, item->width, of->wanted, of->ids, of->entries, of->shift, item->rows,
+                                 item->held, of->places, item->out);
+}
+
+/* Takes the tables from the argument 2 of the item on, which follow the optimizer and the reach; then, from `scales` on,
+   the numbers; then the ids of the gradient and its values; then the ids of the table, its hash table, the updates that
+   saw its rows, the number of this update, and room for the places of the ids. */
+static int held_update_of(Item *item, PyObject *const *a, Py_ssize_t given) {
+    Update *update = &item->update;
+    const int tables = item->optimizer.tables;
+    uint64_t number;
+    if (!has_arguments(given, 9 + tables + item->optimizer.scales)) return 0;
+    PyObject *const *rest = a + 2 + tables + item->optimizer.scales;
+    if (!numbers(a + 2 + tables, item->optimizer.scales, update->scales) || !bits(rest[5], &number)) return 0;
+    item->number = (uint32_t)number;
+    for (int at = 0; at < tables; at++) {
+        Size width = 0;
+        Table *table = &update->tables[at];
+        table->first = memory_of_rows(&item->arrays, a[2 + at], 1, at ? update->height : -1, &width, &table->stride);
+        if (!table->first || !width || (at && width != update->width)) return 0;
+        update->width = width;
+        update->height = item->arrays.views[0].shape[0];
+    }
+    Search *search = &item->search;
+    int at = item->arrays.count;
+    search->wanted = memory(&item->arrays, rest[0], 'q', 0, -1);
+    update->count = search->count = search->wanted ? size_of(&item->arrays, at) : 0;
+    if (!update->count || update->count > UINT32_MAX) return 0;
+    Size width = 0;
+    update->value.first = memory_of_rows(&item->arrays, rest[1], 0, update->count, &width, &update->value.stride);
+    if (!update->value.first || width != update->width) return 0;
+    search->ids = memory(&item->arrays, rest[2], 'q', 0, -1);
+    search->entries = search->ids ? hash_table(&item->arrays, rest[3], 0, &search->shift) : NULL;
+    at = item->arrays.count;
+    item->seen = search->entries ? memory(&item->arrays, rest[4], 'I', 1, -1) : NULL;
+    if (!item->seen || size_of(&item->arrays, at) < update->height) return 0;
+    search->places = memory(&item->arrays, rest[6], 'q', 1, update->count);
+    if (!search->places) return 0;
+    item->scratch = PyMem_RawMalloc((2 * update->count + update->width) * sizeof *item->scratch);
+    return item->scratch != NULL;
+}
+
+static void run_held_update(Item *item) {
+    Update *update = &item->update;
+    const Search *of = &item->search;
+    uint32_t *order = item->scratch, *spare = order + update->count;
+    const uint32_t *sorted = ascending(update->count, of->wanted, order, spare);
+    item->missing = find_in_order(update->count, of->wanted, sorted, of->ids, of->entries, of->shift, update->height,
+                                  item->seen, item->number, of->places, &item->different);
+    if (item->missing) {
+        Size found = 0;
+        for (Size at = 0; at < update->count; at++) {
+            if (of->places[sorted[at]] >= 0) order[found++] = sorted[at];
+        }
+        sorted = order;
+        update->count = found;
+    }
+    update->order = sorted;
+    update->rows = of->places;
+    update->sum = (float *)(spare + of->count);
+    item->optimizer.run(update);
+}
+
+static void run_items(Item *items, Size count, void (*run)(Item *)) {
+    for (Size at = 0; at < count; at++) {
+        if (items[at].fits) run(&items[at]);
+    }
+}
+
+/* The results of a list of items: of each how many ids have no row, -1 where it does not fit, and the different ids. */
+static PyObject *items_of(PyObject *list, int lookups) {
+    if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "the items of tables are a list");
+    const Size count = PyList_GET_SIZE(list);
+    Item *items = PyMem_Calloc(count ? count : 1, sizeof *items);
+    if (!items) return PyErr_NoMemory();
+    Size taken = 0, size = 0;
+    for (; taken < count && !PyErr_Occurred(); taken++) {
+        Item *item = &items[taken];
+        PyObject *one = PyList_GET_ITEM(list, taken);
+        item->missing = -1;
+        if (!PyTuple_Check(one)) {
+            PyErr_SetString(PyExc_TypeError, "an item of tables is a tuple");
+            continue;
+        }
+        PyObject *const *a = &PyTuple_GET_ITEM(one, 0);
+        const Py_ssize_t given = PyTuple_GET_SIZE(one);
+        if (lookups) {
+            item->fits = has_arguments(given, 6) && lookup_of(item, a);
+            size += item->search.count * item->width;
+        } else if (has_arguments(given < 2 ? given : 2, 2) && optimizer_of(a[0], &item->optimizer)) {
+            const long reach = PyLong_AsLong(a[1]);
+            if (reach == -1 && PyErr_Occurred()) continue;
+            item->update.reach = (int)reach;
+            item->fits = reach >= EACH && reach < ALL && held_update_of(item, a, given);
+            size += item->update.count * item->update.width;
+        }
+    }
+    PyObject *result = PyErr_Occurred() ? NULL : PyList_New(count);
+    if (result) RUN(size, run_items(items, count, lookups ? run_lookup : run_held_update));
+    for (Size at = 0; at < taken; at++) {
+        release(&items[at].arrays);
+        PyMem_RawFree(items[at].scratch);
+        PyObject *pair = result ? Py_BuildValue("nn", items[at].missing, items[at].different) : NULL;
+        if (pair) PyList_SET_ITEM(result, at, pair);
+        else Py_CLEAR(result);
+    }
+    PyMem_Free(items);
+    return result;
+}
+
+static PyObject *py_look_up_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return has_arguments(given, 1) ? items_of(a[0], 1) : NULL;
+}
+
+static PyObject *py_update_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    return has_arguments(given, 1) ? items_of(a[0], 0) : NULL;
 }
 
 static PyObject *py_enter_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -1435,8 +1569,7 @@ static PyMethodDef functions[] = {
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
     {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
     {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},
-    {"adagrad_rows", (PyCFunction)(void (*)(void))py_adagrad_rows, METH_FASTCALL, NULL},
-    {"adam_rows", (PyCFunction)(void (*)(void))py_adam_rows, METH_FASTCALL, NULL},
+    {"update_rows", (PyCFunction)(void (*)(void))py_update_rows, METH_FASTCALL, NULL},
     {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
     {"philox", (PyCFunction)(void (*)(void))py_philox, METH_FASTCALL, NULL},
     {"uniform_rows", (PyCFunction)(void (*)(void))py_uniform_rows, METH_FASTCALL, NULL},
@@ -1444,7 +1577,8 @@ static PyMethodDef functions[] = {
     {"row_words", (PyCFunction)(void (*)(void))py_row_words, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
-    {"look_up_rows", (PyCFunction)(void (*)(void))py_look_up_rows, METH_FASTCALL, NULL},
+    {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
+    {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},
     {"enter_rows", (PyCFunction)(void (*)(void))py_enter_rows, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {"pack_messages", (PyCFunction)(void (*)(void))py_pack_messages, METH_FASTCALL, NULL},

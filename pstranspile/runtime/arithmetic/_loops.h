@@ -103,17 +103,13 @@ FOR_ALL_PROCESSORS static void adam(Size n, const float *p, const float *g, floa
 }
 
 /* m = m + g * g; p = p - rate * g / (sqrt(m) + epsilon) */
-ALWAYS_INLINE static void adagrad_step(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
+FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
     INDEPENDENT
     for (Size i = 0; i < n; i++) {
         float moment = m[i] + g[i] * g[i];
         m[i] = moment;
         p[i] = p[i] - rate * g[i] / (sqrtf(moment) + epsilon);
     }
-}
-
-FOR_ALL_PROCESSORS static void adagrad(Size n, float *p, const float *g, float *m, float rate, float epsilon) {
-    adagrad_step(n, p, g, m, rate, epsilon);
 }
 
 /* The gradients of activations from those of their results, and from these. */
@@ -455,52 +451,239 @@ ALWAYS_INLINE static void fetch_row(const float *row, Size width) {
     for (Size i = 0; i < width; i += 16) PREFETCH(row + i);
 }
 
-/* The gradient of the row at `*at` of the order, and sets `*at` to the place of the next one. `sum` has room for a
-   row. */
-ALWAYS_INLINE static const float *gradient_of_row(Size count, Size width, const int64_t *rows, Table value,
-                                                  const uint32_t *order, Size *at, float *sum) {
-    const int64_t row = rows[order[*at]];
-    const float *gradient = row_of(value, order[(*at)++]);
-    if (*at == count || rows[order[*at]] != row) return gradient;
-    memcpy(sum, gradient, width * sizeof *sum);
-    for (; *at < count && rows[order[*at]] == row; ++*at) {
-        const float *more = row_of(value, order[*at]);
+/* How far an update of tables by a sparse gradient reaches. A row that occurs several times is updated once, by the sum
+   of its values in order, but for EACH. */
+enum {
+    EACH,            /* each occurrence of a row updates it, in order */
+    GIVEN,           /* the rows that the gradient has */
+    GIVEN_FROM_ZERO, /* the same; sums begin with 0, as those of a dense gradient do: -0 becomes 0 */
+    ALL,             /* every row, by sums that begin with 0 */
+    ALL_APART,       /* every row; those that the gradient lacks by a step without a gradient */
+    REACHES
+};
+
+enum { PRESENT, ZERO, LACKING }; /* the gradient of a step: that of a row, zeros, none */
+
+#define MOST_TABLES 4
+#define MOST_SCALES 8
+
+/* An update of tables, the parameter first: the rows of the gradient and their values, the indices of the rows in
+   ascending order of these, or of their ids (for EACH: in an order that keeps that of equal rows, or NULL), room for the sum of a row, and the numbers of the optimizer. */
+typedef struct {
+    Size count, width, height;
+    int reach;
+    const int64_t *rows;
+    Table value, tables[MOST_TABLES];
+    const uint32_t *order;
+    float *sum, scales[MOST_SCALES];
+} Update;
+
+/* A step on n elements of every table; the gradient of an element is g[i] if `kind` is PRESENT. */
+typedef void Step(Size n, float *const *tables, const float *g, int kind, const float *scales);
+
+/* The gradient of the row at `*at` of the order, and sets `*at` to the place of the next one. */
+ALWAYS_INLINE static const float *gradient_of_row(const Update *u, Size *at) {
+    const int64_t row = u->rows[u->order[*at]];
+    const float *gradient = row_of(u->value, u->order[(*at)++]);
+    const int from_zero = u->reach == GIVEN_FROM_ZERO || u->reach == ALL;
+    const int again = *at < u->count && u->rows[u->order[*at]] == row;
+    if (!again && !from_zero) return gradient;
+    if (from_zero) {
         INDEPENDENT
-        for (Size i = 0; i < width; i++) sum[i] += more[i];
+        for (Size i = 0; i < u->width; i++) u->sum[i] = 0.0f + gradient[i];
+    } else {
+        memcpy(u->sum, gradient, u->width * sizeof *u->sum);
     }
-    return sum;
+    for (; *at < u->count && u->rows[u->order[*at]] == row; ++*at) {
+        const float *more = row_of(u->value, u->order[*at]);
+        INDEPENDENT
+        for (Size i = 0; i < u->width; i++) u->sum[i] += more[i];
+    }
+    return u->sum;
 }
 
-FOR_ALL_PROCESSORS static void adagrad_rows(Size count, Size width, const int64_t *rows, Table value,
-                                            const uint32_t *order, float *sum, Table p, Table m, float rate,
-                                            float epsilon) {
-    for (Size at = 0; at < count;) {
-        const int64_t row = rows[order[at]];
-        if (at + AHEAD / 2 < count) {
-            const int64_t next = rows[order[at + AHEAD / 2]];
-            fetch_row(row_of(p, next), width);
-            fetch_row(row_of(m, next), width);
+/* Steps on the rows from `start` up to `stop`, which the gradient lacks. */
+ALWAYS_INLINE static void update_lacking(const Update *u, int tables, Step *step, int64_t start, int64_t stop) {
+    float *here[MOST_TABLES];
+    int dense = 1;
+    for (int table = 0; table < tables; table++) dense &= u->tables[table].stride == u->width;
+    const Size rows = dense ? stop - start : 1;
+    for (int64_t row = start; row < stop; row += rows) {
+        for (int table = 0; table < tables; table++) here[table] = row_of(u->tables[table], row);
+        if (u->reach == ALL) step(rows * u->width, here, NULL, ZERO, u->scales);
+        else step(rows * u->width, here, NULL, LACKING, u->scales);
+    }
+}
+
+ALWAYS_INLINE static void update_each(const Update *u, int tables, Step *step) {
+    float *here[MOST_TABLES];
+    if (!u->count && u->reach != ALL_APART) return;
+    if (u->reach == EACH) {
+        for (Size at = 0; at < u->count; at++) {
+            const Size index = u->order ? u->order[at] : at;
+            for (int table = 0; table < tables; table++) {
+                if (at + AHEAD < u->count)
+                    fetch_row(row_of(u->tables[table], u->rows[u->order ? u->order[at + AHEAD] : at + AHEAD]), u->width);
+                here[table] = row_of(u->tables[table], u->rows[index]);
+            }
+            step(u->width, here, row_of(u->value, index), PRESENT, u->scales);
         }
-        const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
-        adagrad_step(width, row_of(p, row), g, row_of(m, row), rate, epsilon);
+        return;
+    }
+    const int all = u->reach >= ALL;
+    int64_t next = 0;
+    for (Size at = 0; at < u->count;) {
+        const int64_t row = u->rows[u->order[at]];
+        if (all) update_lacking(u, tables, step, next, row);
+        for (int table = 0; table < tables; table++) {
+            if (at + AHEAD / 2 < u->count)
+                fetch_row(row_of(u->tables[table], u->rows[u->order[at + AHEAD / 2]]), u->width);
+            here[table] = row_of(u->tables[table], row);
+        }
+        step(u->width, here, gradient_of_row(u, &at), PRESENT, u->scales);
+        next = row + 1;
+    }
+    if (all) update_lacking(u, tables, step, next, u->height);
+}
+
+/* p = p + g * rate, with the negative rate */
+ALWAYS_INLINE static void sgd_of_row(Size n, float *const *tables, const float *g, int kind, const float *scales) {
+    float *p = tables[0];
+    const float rate = scales[0];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) p[i] = p[i] + (kind == PRESENT ? g[i] : 0.0f) * rate;
+}
+
+FOR_ALL_PROCESSORS static void sgd_rows(const Update *u) { update_each(u, 1, sgd_of_row); }
+
+/* Of momentum, with a velocity. */
+ALWAYS_INLINE static void momentum_of_row(Size n, float *const *tables, const float *g, int kind,
+                                          const float *scales) {
+    float *p = tables[0], *v = tables[1];
+    const float mu = scales[0], rate = scales[1];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float velocity = v[i] * mu + (kind == PRESENT ? g[i] : 0.0f);
+        v[i] = velocity;
+        p[i] = p[i] - rate * velocity;
     }
 }
 
-FOR_ALL_PROCESSORS static void adam_rows(Size count, Size width, const int64_t *rows, Table value,
-                                         const uint32_t *order, float *sum, Table p, Table m, Table v,
+FOR_ALL_PROCESSORS static void momentum_rows(const Update *u) { update_each(u, 2, momentum_of_row); }
+
+ALWAYS_INLINE static void nesterov_of_row(Size n, float *const *tables, const float *g, int kind,
+                                          const float *scales) {
+    float *p = tables[0], *v = tables[1];
+    const float mu = scales[0], rate = scales[1];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float gradient = kind == PRESENT ? g[i] : 0.0f, velocity = v[i] * mu + gradient;
+        v[i] = velocity;
+        p[i] = p[i] - rate * (gradient + mu * velocity);
+    }
+}
+
+FOR_ALL_PROCESSORS static void nesterov_rows(const Update *u) { update_each(u, 2, nesterov_of_row); }
+
+ALWAYS_INLINE static void adagrad_of_row(Size n, float *const *tables, const float *g, int kind,
                                          const float *scales) {
-    for (Size at = 0; at < count;) {
-        const int64_t row = rows[order[at]];
-        if (at + AHEAD / 2 < count) {
-            const int64_t next = rows[order[at + AHEAD / 2]];
-            fetch_row(row_of(p, next), width);
-            fetch_row(row_of(m, next), width);
-            fetch_row(row_of(v, next), width);
-        }
-        const float *g = gradient_of_row(count, width, rows, value, order, &at, sum);
-        adam_step(width, row_of(p, row), g, row_of(m, row), row_of(v, row), row_of(p, row), scales);
+    float *p = tables[0], *m = tables[1];
+    const float rate = scales[0], epsilon = scales[1];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float gradient = kind == PRESENT ? g[i] : 0.0f, moment = m[i] + gradient * gradient;
+        m[i] = moment;
+        p[i] = p[i] - rate * gradient / (sqrtf(moment) + epsilon);
     }
 }
+
+FOR_ALL_PROCESSORS static void adagrad_rows(const Update *u) { update_each(u, 2, adagrad_of_row); }
+
+/* Without a gradient: m = m * kept1; v = v * kept2; p = p - m / (sqrt(v) + other epsilon) * rate. The other epsilon is
+   the last number. */
+ALWAYS_INLINE static void adam_of_row(Size n, float *const *tables, const float *g, int kind, const float *scales) {
+    float *p = tables[0], *m = tables[1], *v = tables[2];
+    if (kind == PRESENT) {
+        adam_step(n, p, g, m, v, p, scales);
+        return;
+    }
+    const float kept1 = scales[0], new1 = scales[1], kept2 = scales[2], new2 = scales[3], rate = scales[5],
+                epsilon = kind == ZERO ? scales[4] : scales[6];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float moment1 = m[i] * kept1, moment2 = v[i] * kept2;
+        if (kind == ZERO) {
+            moment1 = moment1 + new1 * 0.0f;
+            moment2 = moment2 + (0.0f * new2) * 0.0f;
+        }
+        m[i] = moment1;
+        v[i] = moment2;
+        p[i] = p[i] - moment1 / (sqrtf(moment2) + epsilon) * rate;
+    }
+}
+
+FOR_ALL_PROCESSORS static void adam_rows(const Update *u) { update_each(u, 3, adam_of_row); }
+
+/* s = s * rho + (new * g) * g; a = a * rho + new * g, if the mean a is taken off; spread = s, or s - a * a.
+   m = m * mu + (rate * g) / sqrt(spread + epsilon); p = p - m, or
+   m = m * mu + g / (sqrt(spread) + epsilon); p = p - rate * m */
+ALWAYS_INLINE static void rmsprop_of_elements(Size n, float *const *tables, const float *g, int kind,
+                                              const float *scales, int centered, int of_root) {
+    float *p = tables[0], *m = tables[1], *s = tables[2], *a = tables[3];
+    const float rho = scales[0], new = scales[1], epsilon = scales[2], mu = scales[3], rate = scales[4];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float gradient = kind == PRESENT ? g[i] : 0.0f, square = s[i] * rho + (new * gradient) * gradient;
+        float spread = square;
+        s[i] = square;
+        if (centered) {
+            float mean = a[i] * rho + new * gradient;
+            a[i] = mean;
+            spread = square - mean * mean;
+        }
+        if (of_root) {
+            float moment = m[i] * mu + gradient / (sqrtf(spread) + epsilon);
+            m[i] = moment;
+            p[i] = p[i] - rate * moment;
+        } else {
+            float moment = m[i] * mu + rate * gradient / sqrtf(spread + epsilon);
+            m[i] = moment;
+            p[i] = p[i] - moment;
+        }
+    }
+}
+
+#define RMSPROP(name, count, centered, of_root)                                                                    \
+    ALWAYS_INLINE static void name##_of_row(Size n, float *const *tables, const float *g, int kind,                \
+                                            const float *scales) {                                                 \
+        rmsprop_of_elements(n, tables, g, kind, scales, centered, of_root);                                        \
+    }                                                                                                              \
+    FOR_ALL_PROCESSORS static void name##_rows(const Update *u) { update_each(u, count, name##_of_row); }
+
+RMSPROP(rmsprop, 3, 0, 0)
+RMSPROP(rmsprop_of_root, 3, 0, 1)
+RMSPROP(rmsprop_centered, 4, 1, 0)
+RMSPROP(rmsprop_centered_of_root, 4, 1, 1)
+
+/* b = sqrt(s); s = s + g * g; a = sqrt(s); z = z + g; z = z - (a - b) / rate * p;
+   p = (sign(z) * l1 - z) / (a / rate + twice_l2) where |z| > l1, else 0 */
+ALWAYS_INLINE static void ftrl_of_row(Size n, float *const *tables, const float *g, int kind, const float *scales) {
+    float *p = tables[0], *s = tables[1], *z = tables[2];
+    const float l1 = scales[0], twice_l2 = scales[1], rate = scales[2];
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        float gradient = kind == PRESENT ? g[i] : 0.0f, square = s[i] + gradient * gradient;
+        float before = sqrtf(s[i]), after = sqrtf(square), linear = z[i] + gradient;
+        linear = linear - (after - before) / rate * p[i];
+        s[i] = square;
+        z[i] = linear;
+        float sign = linear > 0.0f ? 1.0f : linear < 0.0f ? -1.0f : 0.0f;
+        float shrunk = (sign * l1 - linear) / (after / rate + twice_l2);
+        p[i] = fabsf(linear) > l1 ? shrunk : 0.0f;
+    }
+}
+
+FOR_ALL_PROCESSORS static void ftrl_rows(const Update *u) { update_each(u, 3, ftrl_of_row); }
 
 /* distinct = the different ids of each section in ascending order, section after section; back[i] = the index of ids[i]
    among them; ends[k] and ends[k + 1], first those of section k in `ids`, become those in `distinct`; returns how many.
@@ -738,6 +921,33 @@ static Size enter_rows(Size count, const int64_t *wanted, const int64_t *ids, co
         places[at] = place < held ? place : -1;
         if (places[at] < 0) missing++;
         else seen[place] = update;
+    }
+    return missing;
+}
+
+/* Sets rows[i] to the place of wanted[i], -1 if it has none among the `held` ones, in the ascending `order` of the wanted
+   ids, and found[place] to `number`. Returns how many different ids have no place; `*different` is that of all. */
+static Size find_in_order(Size count, const int64_t *wanted, const uint32_t *order, const int64_t *ids,
+                          const int32_t *entries, int shift, Size held, uint32_t *found, uint32_t number,
+                          int64_t *rows, Size *different) {
+    Size missing = 0;
+    *different = 0;
+    for (Size at = 0; at < count; at++) {
+        if (at + AHEAD < count) PREFETCH(&entries[home_of(wanted[order[at + AHEAD]], shift)]);
+        if (at + AHEAD / 2 < count) {
+            const int32_t entry = entries[home_of(wanted[order[at + AHEAD / 2]], shift)];
+            if (entry) PREFETCH(&ids[entry - 1]);
+        }
+        const int64_t id = wanted[order[at]];
+        if (at && id == wanted[order[at - 1]]) {
+            rows[order[at]] = rows[order[at - 1]];
+            continue;
+        }
+        const Size place = place_of(id, ids, entries, shift);
+        ++*different;
+        rows[order[at]] = place < held ? place : -1;
+        if (rows[order[at]] < 0) missing++;
+        else found[place] = number;
     }
     return missing;
 }

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 from binascii import crc32
+from collections.abc import Callable
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -404,21 +406,117 @@ def merge_rows(rows: Array, places: Array, value: Array, merged: Array, sums: Ar
     return _loops.merge_rows(rows, places, value, merged, sums) if COMPILED else 0
 
 
-def adagrad_rows(param: Array, rows: Array, value: Array, moment: Array, rate: float, epsilon: float) -> bool:
-    """Computes a step of Adagrad on rows of a table [height, ...]: updates the moment and the parameter in place.
+class Reach(IntEnum):
+    """Which rows of a table an update by a sparse gradient changes.
 
-    `value[i]` is the gradient of row `rows[i]`; the gradients of a row that occurs several times are added in order.
-    Rows of the table and of the moment may lie apart in memory. Also returns False for a row that the table does not
-    have.
+    A row that occurs several times in the gradient is updated once, by the sum of its values in order, but for `EACH`.
     """
-    return COMPILED and _loops.adagrad_rows(param, rows, value, moment, rate, epsilon)
+
+    EACH = 0
+    """Each occurrence of a row updates it, in order."""
+    GIVEN = 1
+    """The rows that the gradient has."""
+    GIVEN_FROM_ZERO = 2
+    """The rows that the gradient has, by sums that begin with 0, as those of a dense gradient do: -0 becomes 0."""
+    ALL = 3
+    """Every row, by sums that begin with 0."""
+    ALL_APART = 4
+    """Every row; those that the gradient lacks by a step without a gradient."""
+
+
+_SGD, _MOMENTUM, _NESTEROV, _ADAGRAD, _ADAM, _RMSPROP, _FTRL = 0, 1, 2, 3, 4, 5, 9
+
+
+class RowUpdate(NamedTuple):
+    """An update of rows of tables [height, ...], the parameter first, by an optimizer with these numbers."""
+
+    optimizer: int
+    reach: Reach
+    tables: tuple[Array, ...]
+    scales: tuple[float, ...]
+
+
+class RowGradient(NamedTuple):
+    """A sparse gradient of a table, and which rows of the table it changes: `value[i]` belongs to row `rows[i]`.
+
+    With `apply`, the rows are found otherwise: it makes the update, and returns whether it has.
+    """
+
+    rows: Array
+    value: Array
+    reach: Reach
+    apply: Callable[[RowUpdate], bool] | None = None
+
+
+def _update_rows(optimizer: int, gradient: RowGradient, tables: tuple[Array, ...], scales: tuple[float, ...]) -> bool:
+    """Computes a step of an optimizer on rows of tables [height, ...], the parameter first, in place.
+
+    Rows may lie apart in memory. Also returns False for a row that the tables do not have.
+    """
+    rows, value, reach, apply = gradient
+    if apply is not None:
+        return apply(RowUpdate(optimizer, reach, tables, scales))
+    return COMPILED and _loops.update_rows(optimizer, reach, rows, value, *tables, *scales)
+
+
+def sgd_rows(param: Array, gradient: RowGradient, rate: float) -> bool:
+    """Computes a step of SGD on rows of a table: adds `gradient` * -`rate`."""
+    return _update_rows(_SGD, gradient, (param,), (-rate,))
+
+
+def momentum_rows(param: Array, gradient: RowGradient, velocity: Array, mu: float, rate: float, nesterov: bool) -> bool:
+    """Computes a step of momentum on rows of a table: updates the velocity and the parameter in place."""
+    return _update_rows(_NESTEROV if nesterov else _MOMENTUM, gradient, (param, velocity), (mu, rate))
+
+
+def adagrad_rows(param: Array, gradient: RowGradient, moment: Array, rate: float, epsilon: float) -> bool:
+    """Computes a step of Adagrad on rows that a gradient has: updates the moment and the parameter in place."""
+    return _update_rows(_ADAGRAD, gradient, (param, moment), (rate, epsilon))
 
 
 def adam_rows(
-    param: Array, rows: Array, value: Array, moment1: Array, moment2: Array, factors: AdamFactors, rate: float
+    param: Array,
+    gradient: RowGradient,
+    moments: tuple[Array, Array],
+    factors: AdamFactors,
+    rate: float,
+    other_epsilon: float,
 ) -> bool:
-    """Computes a step of Adam on rows of a table, as `adagrad_rows` does of Adagrad: other rows keep their moments."""
-    return COMPILED and _loops.adam_rows(param, rows, value, moment1, moment2, *factors, rate)
+    """Computes a step of Adam on rows of a table: updates the moments and the parameter in place.
+
+    Where every row is updated, those that the gradient lacks have `other_epsilon` added to the root.
+    """
+    return _update_rows(_ADAM, gradient, (param, *moments), (*factors, rate, other_epsilon))
+
+
+class RmspropFactors(NamedTuple):
+    """Numbers of an RMSProp step: the factors of the old average and of the gradient, the number that is added to the
+    spread, or to its root if `of_root`, the factor of the old moment, and the rate.
+    """
+
+    kept: float
+    new: float
+    epsilon: float
+    mu: float
+    rate: float
+
+
+def rmsprop_rows(
+    param: Array, gradient: RowGradient, states: tuple[Array, ...], factors: RmspropFactors, of_root: bool
+) -> bool:
+    """Computes a step of RMSProp on rows of a table: updates the parameter and the `states` in place, which are the
+    moment, the average of squares and, if that is taken off, the average of gradients.
+    """
+    return _update_rows(_RMSPROP + 2 * (len(states) == 3) + of_root, gradient, (param, *states), factors)
+
+
+def ftrl_rows(
+    param: Array, gradient: RowGradient, accumulators: tuple[Array, Array], l1: float, l2: float, rate: float
+) -> bool:
+    """Computes a step of Ftrl, with a power of -0.5 of the rate, on rows of a table: updates the squared and the linear
+    accumulator, and the parameter, in place.
+    """
+    return _update_rows(_FTRL, gradient, (param, *accumulators), (l1, 2 * l2, rate))
 
 
 def split_rows(rows: Array, value: Array, ends: Array, starts: Array, parts: Array, values: Array) -> bool:
@@ -476,11 +574,50 @@ def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:
     return COMPILED and _loops.find_ids(wanted, ids, entries, out)
 
 
-def look_up_rows(wanted: Array, ids: Array, entries: Array, places: Array, rows: Array, out: Array) -> int:
-    """Sets `places` as `find_ids` does, and each row of `out` [n, width] whose id has a place to the first `width`
-    elements of that row. Returns how many ids have no place, or -1 if numpy must do the work.
+class Lookup(NamedTuple):
+    """A lookup of rows by ids: sets `places` as `find_ids` does, and each row of `out` [n, width] whose id has a place
+    to the first `width` elements of that row.
     """
-    return _loops.look_up_rows(wanted, ids, entries, places, rows, out) if COMPILED else -1
+
+    wanted: Array
+    ids: Array
+    entries: Array
+    places: Array
+    rows: Array
+    out: Array
+
+
+def look_up_tables(lookups: list[Lookup]) -> list[int]:
+    """Looks up rows of several tables, without the interpreter's lock where they are many. Returns how many ids of each
+    lookup have no place, or -1 if numpy must do its work.
+    """
+    return [missing for missing, _ in _loops.look_up_tables(lookups)] if COMPILED else [-1] * len(lookups)
+
+
+class HeldUpdate(NamedTuple):
+    """An update of the rows of a table that ids have: `value[i]` is the gradient of the id `wanted[i]`. It sets
+    `places` as `find_ids` does; each row that is found is updated, and gets `number` in `seen` (uint32).
+    """
+
+    update: RowUpdate
+    wanted: Array
+    value: Array
+    ids: Array
+    entries: Array
+    seen: Array
+    number: int
+    places: Array
+
+
+def update_tables(updates: list[HeldUpdate]) -> list[tuple[int, int]]:
+    """Updates rows of several tables, without the interpreter's lock where they are many.
+
+    Returns of each how many different ids have no row, -1 if nothing is changed and numpy must do the work; and how
+    many different ids there are. An update that reaches rows which its gradient lacks is left to numpy.
+    """
+    if not COMPILED:
+        return [(-1, 0)] * len(updates)
+    return _loops.update_tables([(o, r, *tables, *scales, *rest) for (o, r, tables, scales), *rest in updates])
 
 
 def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: Array, update: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.arithmetic import loops
+from pstranspile.runtime.arithmetic.loops import Reach, RowGradient, RowUpdate
 from pstranspile.runtime.kernels.numeric import all_ids, check_ids
 from pstranspile.runtime.large.table import beside
 from pstranspile.runtime.values import Array, SelectedRows
@@ -20,6 +21,34 @@ AS_ROWS = "@as_rows"
 
 A sum of such gradients and the optimizer that reads them have the attribute as well. It promises that all other rows
 are 0.
+"""
+
+
+class RowsNotFound(Exception):
+    """Raised where the rows of a `TableGradient` are not found, or are needed by numpy; nothing has changed then."""
+
+
+class TableGradient(SelectedRows):
+    """A gradient of a large table by ids, whose rows compiled loops find as they update them, by `apply`."""
+
+    apply: Callable[[RowUpdate], bool]
+
+    @property
+    def rows(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Raises RowsNotFound."""
+        raise RowsNotFound
+
+
+def row_gradient(part: SelectedRows, reach: Reach) -> RowGradient:
+    """A sparse gradient as compiled loops take it, which changes the rows of a table that `reach` says."""
+    if isinstance(part, TableGradient):
+        return RowGradient(part[0], part.value, reach, part.apply)
+    return RowGradient(part.rows, in_use(part), reach)
+
+
+GIVEN_ROWS = "@given_rows"
+"""The attribute that makes an optimizer with the fact `updates_given_rows` update only the rows of a sparse gradient,
+as updates of large tables do. An optimizer that always does may ignore it.
 """
 
 
@@ -207,14 +236,17 @@ def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
     return dense
 
 
-def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array, from_zero: bool = False) -> None:
     """Calls `step(gradient, *rows of the tables)` for the rows of the gradient `part`. `step` changes the rows of the
     tables in place.
+
+    With `from_zero` the sums of repeated rows begin with 0, as those of a dense gradient do: -0 becomes 0.
     """
     merged = merge_rows([part])
     check_ids(merged.rows, len(tables[0]), "row")
     taken = [table.take(merged.rows, axis=0) for table in tables]
-    step(in_use(merged).reshape(taken[0].shape), *taken)
+    value = in_use(merged).reshape(taken[0].shape)
+    step(value + 0.0 if from_zero else value, *taken)
     for table, changed in zip(tables, taken, strict=True):
         table[merged.rows] = changed
 

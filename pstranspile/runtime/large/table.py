@@ -23,16 +23,18 @@ together, recently updated rows are moved to the front from time to time.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 
@@ -339,6 +341,17 @@ class MemoryRows:
         """The parameters of rows by place, without their states, in new memory."""
         return self.array.reshape(-1, *self.array.shape[2:]).take(places * self.array.shape[1], axis=0)
 
+    def put(self, places: Array, rows: Array) -> None:
+        """Sets rows by place."""
+        self.array[places] = rows
+
+    def pieces(self, count: int, *, in_order: bool = False, each: int = 1) -> Iterable[slice]:
+        """Slices of so many rows for work on them."""
+        return (slice(0, count),)
+
+    def keep_front(self, rows: int) -> None:
+        """Tells that the first rows are in use: all stay in memory."""
+
     def truncate(self, length: int) -> None:
         """Releases the room beyond `length` rows."""
         if length * self._row >= _LARGE and self._map is not None:
@@ -447,15 +460,86 @@ def _take_items(array: Array, places: Array) -> Array:
     return out
 
 
+_PAGES_OF_FILES = "/proc/self/statm"
+"""Where the system tells the pages of files that a process has in memory, as the third number."""
+
+_AROUND = 1 << 16
+"""The most bytes of a file that the system puts into memory for one that is read."""
+
+_OVER = 25
+"""Memory may be over its limit by one part in this many."""
+
+
+def _file_bytes() -> int:
+    """The bytes of files that this process has in memory."""
+    with open(_PAGES_OF_FILES, "rb") as file:
+        return int(file.read().split()[2]) * mmap.PAGESIZE
+
+
+class MemoryLimit:
+    """The most bytes of memory that the rows of all tables in files of this process take, `most`.
+
+    Raises DiagnosticError (`table-folder`) where the system does not tell how many there are, or takes none back.
+    """
+
+    def __init__(self, most: int, folder: str):
+        self.most = most
+        self._rows: WeakSet[DiskRows] = WeakSet()
+        try:
+            self._others = _file_bytes()  # of libraries, which become more
+        except OSError as problem:
+            raise _folder_error(folder, problem) from None
+        if not hasattr(mmap, "MADV_DONTNEED"):
+            raise _folder_error(folder, ValueError("the system takes no memory of files back"))
+
+    def add(self, rows: DiskRows) -> None:
+        """Has the limit hold for these rows, too."""
+        self._rows.add(rows)
+
+    @property
+    def share(self) -> int:
+        """The bytes for the rows in use of one table, if all have as many."""
+        return self.most // 2 // max(len(self._rows), 1)
+
+    def pieces(self, count: int, at_once: int = _AROUND) -> Iterator[slice]:
+        """Slices of `count` items, after each of which memory is taken back if need be. To use an item puts `at_once`
+        bytes into memory at most.
+        """
+        at = 0
+        while at < count:
+            stop = min(at + max(self.require(self.most // 4) // at_once, 1), count)
+            yield slice(at, stop)
+            at = stop
+        self.require(0)
+
+    def require(self, size: int) -> int:
+        """The bytes that may come into memory. If they are fewer than `size`, rows that are not in use leave first, and
+        then all.
+        """
+        room = self.most - _file_bytes() + self._others
+        for is_used in (True, False):
+            if room < size:
+                for rows in self._rows:
+                    rows.let_go(rows.front if is_used else 0)
+                if not is_used:
+                    self._others = _file_bytes()
+                room = self.most - _file_bytes() + self._others
+        return room + self.most // _OVER
+
+
 class DiskRows:
     """Rows of numbers in a file in `folder`; `dims` are the dims of a row."""
 
-    def __init__(self, folder: str, dims: tuple[int, ...], dtype: Any):
-        self.folder = folder
+    def __init__(self, folder: str, dims: tuple[int, ...], dtype: Any, limit: MemoryLimit | None = None):
+        self.folder, self.limit = folder, limit
+        self.front = 0
+        """The number of rows in use, which lie first."""
         self.array: Array = np.empty((0, *dims), dtype)
         """The rows, [n, *dims]. The array must not be stored elsewhere, since its memory moves."""
         self._row = int(np.prod(dims)) * self.array.itemsize
         self._map: mmap.mmap | None = None
+        if limit is not None:
+            limit.add(self)
 
     @cached_property
     def _file(self) -> Any:
@@ -480,11 +564,62 @@ class DiskRows:
 
     def take(self, places: Array) -> Array:
         """Rows by place, in new memory."""
-        return _take_items(self.array, places)
+        return self._take(self.array, places)
 
     def values(self, places: Array) -> Array:
         """The parameters of rows by place, without their states, in new memory."""
-        return _take_items(self.array.reshape(-1, *self.array.shape[2:]), places * self.array.shape[1])
+        return self._take(self.array.reshape(-1, *self.array.shape[2:]), places, self.array.shape[1])
+
+    def _take(self, array: Array, places: Array, items: int = 1) -> Array:
+        """The first of the `items` of an array that each row is."""
+        if self.limit is None:
+            return _take_items(array, places * items)
+        out = np.empty((len(places), *array.shape[1:]), array.dtype)
+        used, others = self._used(places)
+        out[used] = array.take(places[used] * items, axis=0)
+        self._transfer(os.preadv, out, others, places)
+        return out
+
+    def _used(self, places: Array) -> tuple[Array, Array]:
+        """The indices of places whose rows are in use and fit into memory together, and the indices of all others."""
+        used, size = places < self.front, self.front * self._row
+        if self.limit is None or size > self.limit.share:
+            return np.empty(0, np.int64), np.arange(len(places))
+        self.limit.require(size)
+        return used.nonzero()[0], (~used).nonzero()[0]
+
+    def _transfer(self, move: Callable[..., int], rows: Array, chosen: Array, places: Array) -> None:
+        """Reads or writes some of the rows of an array in the file, without memory of this process for its pages.
+
+        The system is told of all rows first, so that it reads those that it does not have at the same time.
+        """
+        if not len(chosen):
+            return
+        file, flat = self._file.fileno(), rows.reshape(len(rows), -1).view(np.uint8)
+        starts = (places[chosen] * self._row).tolist()
+        size = flat.shape[1]
+        for start in starts:
+            os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
+        for index, start in zip(chosen.tolist(), starts, strict=True):
+            if move(file, (flat[index],), start) != size:
+                raise _folder_error(self.folder, OSError(errno.EIO, os.strerror(errno.EIO)))
+
+    def put(self, places: Array, rows: Array) -> None:
+        """Sets rows by place."""
+        if self.limit is None:
+            self.array[places] = rows
+            return
+        used, others = self._used(places)
+        self.array[places[used]] = rows[used]
+        self._transfer(os.pwritev, np.ascontiguousarray(rows, self.array.dtype), others, places)
+
+    def pieces(self, count: int, *, in_order: bool = False, each: int = 1) -> Iterable[slice]:
+        """Slices of so many items of work, each on so many rows, after each of which the limit of memory is held. Rows
+        in order put nothing else into memory.
+        """
+        if self.limit is None:
+            return (slice(0, count),)
+        return self.limit.pieces(count, each * (self._row if in_order else max(_AROUND, self._row + mmap.PAGESIZE)))
 
     def truncate(self, length: int) -> None:
         """Releases the room beyond `length` rows."""
@@ -504,6 +639,11 @@ class DiskRows:
                 self._map.madvise(mmap.MADV_RANDOM)  # neighbours of a row are no likelier to be read next
             self.array = np.frombuffer(self._map, dtype).reshape(length, *dims)
 
+    def keep_front(self, rows: int) -> None:
+        """Releases the memory of all but the first rows, which are in use."""
+        self.front = rows
+        self.let_go(rows)
+
     def let_go(self, first: int) -> None:
         """Releases the memory of the rows from `first` on, which stay in the file. For rows that will
         not be used soon.
@@ -515,22 +655,145 @@ class DiskRows:
 
 _FOLDER: ContextVar[str | None] = ContextVar("rows_on_disk", default=None)
 
+_LIMIT: ContextVar[MemoryLimit | None] = ContextVar("memory_limit", default=None)
+
 
 @contextmanager
-def rows_on_disk(folder: str | os.PathLike[str] | None) -> Generator[None]:
+def rows_on_disk(folder: str | os.PathLike[str] | None, memory: int | None = None) -> Generator[None]:
     """Makes large tables that this thread creates within the context keep their numbers in files in `folder` (None: in
     memory).
+
+    With `memory` these rows take so many bytes of memory together, and at most 5 % more; rows in use stay longest. The
+    system may keep more of the files in memory that no process uses, and takes it back when it needs it.
 
     The results are the same. The folder is made if it does not exist. Raises DiagnosticError (`table-folder`) if rows
     can't be stored there, and so does a table for whose rows the disk has no room.
     """
     if folder is not None:
         require_usable(os.fspath(folder))
-    token = _FOLDER.set(None if folder is None else os.fspath(folder))
+    limit = None if folder is None or memory is None else MemoryLimit(memory, os.fspath(folder))
+    token, of_limit = _FOLDER.set(None if folder is None else os.fspath(folder)), _LIMIT.set(limit)
     try:
         yield
     finally:
         _FOLDER.reset(token)
+        _LIMIT.reset(of_limit)
+
+
+# Lookups and updates of several tables side by side: the work of compiled loops, which does not need the interpreter.
+
+_THREADS: ContextVar[int] = ContextVar("threads_of_tables", default=1)
+
+
+@contextmanager
+def tables_on_threads(count: int) -> Generator[None]:
+    """Makes servers that this thread runs within the context look up and update rows of different large tables on
+    `count` threads, with the same results.
+    """
+    token = _THREADS.set(count)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
+
+
+def threads_of_tables() -> int:
+    """The number of threads on which rows of large tables are looked up and updated."""
+    return _THREADS.get()
+
+
+@cache
+def _workers(count: int) -> Any:
+    """The thread pool that works on tables beside the thread that asks."""
+    from concurrent.futures import ThreadPoolExecutor  # imported here, as most processes have one thread
+
+    return ThreadPoolExecutor(count, "tables")
+
+
+def _on_threads(work: Callable[[list[Any]], list[Any]], items: list[Any], sizes: Sequence[int]) -> list[Any]:
+    """The results of `work` for these items, which are divided among the threads by their sizes."""
+    count = min(threads_of_tables(), len(items))
+    if count < 2:
+        return work(items)
+    loads, shares = [0] * count, [list[int]() for _ in range(count)]
+    for place in sorted(range(len(items)), key=lambda place: -sizes[place]):
+        least = loads.index(min(loads))
+        shares[least].append(place)
+        loads[least] += sizes[place]
+    others = [_workers(count - 1).submit(work, [items[place] for place in share]) for share in shares[1:]]
+    made = [work([items[place] for place in shares[0]]), *(other.result() for other in others)]
+    results: list[Any] = [None] * len(items)
+    for share, part in zip(shares, made, strict=True):
+        for place, result in zip(share, part, strict=True):
+            results[place] = result
+    return results
+
+
+def look_up_side_by_side(asked: Sequence[tuple[LargeTable, Array]]) -> list[Array]:
+    """What `look_up` gives for each table and its ids. Tables in memory are searched on several threads."""
+    lookups = [table.lookup_of(ids) for table, ids in asked]
+    found = [lookup for lookup in lookups if lookup is not None]
+    missing = iter(_on_threads(loops.look_up_tables, found, [len(lookup.wanted) for lookup in found]))
+    return [
+        table.look_up(ids) if lookup is None else table.found_rows(lookup, next(missing))
+        for (table, ids), lookup in zip(asked, lookups, strict=True)
+    ]
+
+
+class _Waiting(NamedTuple):
+    """An update that waits for others, and what is told the result of `loops.update_tables`."""
+
+    update: loops.HeldUpdate
+    finish: Callable[[int, int], object]
+
+
+class SideBySide:
+    """Updates of rows that different tables have, which are made together at the end."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+
+    def add(self, update: loops.HeldUpdate, finish: Callable[[int, int], object]) -> None:
+        """Adds an update of a table that has none yet. `finish` is told the result of `loops.update_tables`, when no
+        update has views of tables any more.
+        """
+        self._waiting.append(_Waiting(update, finish))
+
+    def run(self) -> None:
+        """Makes the updates, on as many threads as tables have."""
+        waiting, self._waiting = self._waiting, []
+        updates, finishes = [each.update for each in waiting], [each.finish for each in waiting]
+        made = _on_threads(loops.update_tables, updates, [len(update.wanted) for update in updates])
+        del waiting, updates  # views of memory that moves when rows are added
+        for finish, (missing, different) in zip(finishes, made, strict=True):
+            finish(missing, different)
+
+
+_SIDE_BY_SIDE: ContextVar[SideBySide | None] = ContextVar("side_by_side", default=None)
+
+
+@contextmanager
+def updates_side_by_side() -> Generator[None]:
+    """Puts the updates of large tables off to the end of the context, where tables have several threads.
+
+    No table may be updated twice, or read, within the context. If it ends with an error, no update is made that was put
+    off.
+    """
+    if threads_of_tables() < 2:
+        yield
+        return
+    together = SideBySide()
+    token = _SIDE_BY_SIDE.set(together)
+    try:
+        yield
+    finally:
+        _SIDE_BY_SIDE.reset(token)
+    together.run()
+
+
+def updates_put_off() -> SideBySide | None:
+    """The updates that are put off; None where each is made at once."""
+    return _SIDE_BY_SIDE.get()
 
 
 # The content of large tables as arrays, and the variable that stands for a state of a table.
@@ -689,6 +952,13 @@ class Drawn:
         return out
 
 
+def _exchange(array: Array, ones: Array, others: Array) -> None:
+    """Exchanges items of an array: that at `ones[i]` with that at `others[i]`."""
+    moved = array.take(ones, axis=0)
+    array[ones] = array.take(others, axis=0)
+    array[others] = moved
+
+
 SHARE = 16
 """The rows in use are moved to the front once the number of updated rows exceeds the number of all rows divided by
 this.
@@ -703,7 +973,8 @@ class LargeTable:
     With `any_id` its ids are all 64-bit numbers, int64 with the bits of uint64, whatever the height; the height of a
     part is its share of the rows.
 
-    `folder` is where the file with its numbers is (default: what `rows_on_disk` says, else there is none). A table in a
+    `folder` is where the file with its numbers is, and `limit` how much memory these may take (default: what
+    `rows_on_disk` says, else there is none). A table in a
     file raises DiagnosticError (`table-folder`) where rows are to be added and the disk has no room for them.
     """
 
@@ -717,6 +988,7 @@ class LargeTable:
         rules: Rules | None = None,
         dtype: Any = "float32",
         folder: str | None = None,
+        limit: MemoryLimit | None = None,
         any_id: bool = False,
     ):
         self.height, self.width, self.dtype, self.any_id = height, width, np.dtype(dtype), any_id
@@ -729,6 +1001,7 @@ class LargeTable:
         self.updates = self.saved = 0
         self.index = IdIndex()
         self.folder = folder or _FOLDER.get()
+        self.limit = limit or _LIMIT.get()
         self._rows = self._no_rows()
         self._seen = np.empty(0, np.uint32)
         self._scores = np.empty(0, np.float32)
@@ -744,7 +1017,7 @@ class LargeTable:
         dims = 1 + len(self.states), self.width
         if self.folder is None:
             return MemoryRows(dims, self.dtype)
-        return DiskRows(self.folder, dims, self.dtype)
+        return DiskRows(self.folder, dims, self.dtype, self.limit)
 
     @property
     def _numbers(self) -> Array:
@@ -791,10 +1064,10 @@ class LargeTable:
         """The place of each row, int64 [n]; -1 if the row does not exist. Raises ValueError for an id outside of the
         table.
         """
-        self._require_ids(ids)
+        self.require_ids(ids)
         return self.index.find(ids)
 
-    def _require_ids(self, ids: Array) -> None:
+    def require_ids(self, ids: Array) -> None:
         """Raises ValueError for an id outside of the table."""
         if not self.any_id and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= self.height):
             wrong = ids[(ids < 0) | (ids >= self.height)][0]
@@ -805,18 +1078,36 @@ class LargeTable:
 
         Rows that do not exist have their initial values, or 0 if rows do not enter with their first gradient.
         """
-        entries, out = self.index.whole, np.empty((len(ids), self.width), self.dtype)
-        if entries is not None and self.folder is None:
-            ids = np.ascontiguousarray(ids, np.int64)
-            places = np.empty(ids.shape, np.int64)
-            left = loops.look_up_rows(ids, self.index.ids, entries, places, self._numbers, out)
-            if not left:
-                return out
-            if left > 0:
-                missing = (places < 0).nonzero()[0]
-                self._require_ids(ids[missing])
-                out[missing] = self._unseen(ids[missing])
-                return out
+        lookup = self.lookup_of(ids)
+        if lookup is not None:
+            (missing,) = loops.look_up_tables([lookup])
+            return self.found_rows(lookup, missing)
+        return self._look_up(ids)
+
+    def lookup_of(self, ids: Array) -> loops.Lookup | None:
+        """A lookup of rows by compiled loops; None if the rows are in a file, or the ids just move to a larger hash
+        table.
+        """
+        entries = self.index.whole
+        if entries is None or self.folder is not None:
+            return None
+        ids = np.ascontiguousarray(ids, np.int64)
+        out = np.empty((len(ids), self.width), self.dtype)
+        return loops.Lookup(ids, self.index.ids, entries, np.empty(ids.shape, np.int64), self._numbers, out)
+
+    def found_rows(self, lookup: loops.Lookup, missing: int) -> Array:
+        """The rows of a lookup that compiled loops have made, of which so many ids are missing (-1: they have not)."""
+        if missing < 0:
+            return self._look_up(lookup.wanted)
+        if missing:
+            absent = (lookup.places < 0).nonzero()[0]
+            self.require_ids(lookup.wanted[absent])
+            lookup.out[absent] = self._unseen(lookup.wanted[absent])
+        return lookup.out
+
+    def _look_up(self, ids: Array) -> Array:
+        """The rows of a lookup by numpy."""
+        out = np.empty((len(ids), self.width), self.dtype)
         places = self.find(ids)
         known = places >= 0
         if known.all():
@@ -847,6 +1138,10 @@ class LargeTable:
         Returns the places of the rows that exist, and a mask of the ids that have a row (bool [n]).
         """
         self.updates += 1
+        return self.enter_more(ids)
+
+    def enter_more(self, ids: Array) -> tuple[Array, Array]:
+        """What `enter` gives for further rows of the update that has begun."""
         entries, places, left = self.index.whole, np.empty(len(ids), np.int64), -1
         if entries is not None:
             ids = np.ascontiguousarray(ids, np.int64)
@@ -854,7 +1149,7 @@ class LargeTable:
         if left < 0:
             places = self.find(ids)
         elif left:
-            self._require_ids(ids[places < 0])
+            self.require_ids(ids[places < 0])
         elif not self.keeps_scores:
             self._touched += len(places)
             return places, np.ones(len(ids), bool)
@@ -872,6 +1167,24 @@ class LargeTable:
             self._scores[places] += 1
         return places, kept
 
+    def held_update(self, update: loops.RowUpdate, ids: Array, value: Array) -> loops.HeldUpdate | None:
+        """An update of those rows of these ids that exist, by compiled loops. Ids may repeat, `value` has their
+        gradients, and the tables of the update are among `parts`.
+
+        None if an update does more than that.
+        """
+        entries = self.index.whole
+        if entries is None or self.folder is not None or self.keeps_scores:
+            return None
+        ids = np.ascontiguousarray(ids, np.int64)
+        places = np.empty(len(ids), np.int64)
+        return loops.HeldUpdate(update, ids, value, self.index.ids, entries, self._seen, self.updates + 1, places)
+
+    def begin_after(self, changed: int) -> None:
+        """Begins an update of which compiled loops have already changed so many rows."""
+        self.updates += 1
+        self._touched += changed
+
     def parts(self) -> list[Array] | None:
         """The parameters of all rows and then each of their states, [rows, width], as views of the table's memory,
         which may be changed until rows are added; None if the rows are in a file.
@@ -882,14 +1195,21 @@ class LargeTable:
 
     def put(self, places: Array, rows: Array) -> None:
         """Sets the numbers [n, 1 + states, width] of the rows at these places."""
-        self._numbers[places] = rows
+        self._rows.put(places, rows)
 
     def end_update(self) -> None:
         """Ends an update: if it is time, rows leave, or move to the front of the file. Places change then."""
-        if self.folder is not None and self._touched * SHARE > self.index.count:
+        if self.folder is not None and self._touched > self._most_touched():
             self._pack()
         if self.rules.shrink_every and self.updates % self.rules.shrink_every == 0:
             self.shrink()
+
+    def _most_touched(self) -> int:
+        """The number of updated rows after which the rows in use move to the front."""
+        most = self.index.count // SHARE
+        if self.limit is None:
+            return most
+        return min(most, max(self.limit.share // max(self._numbers[:1].nbytes, 1), self.index.count >> 10))
 
     def _may_enter(self, ids: Array) -> Array:
         """A mask of the ids without a row that enter the table in this update."""
@@ -906,9 +1226,12 @@ class LargeTable:
         first, total = self.index.count, self.index.count + len(ids)
         self._rows.require(total)
         self.index.add(ids)
-        self._numbers[first:total, 0] = self._drawn.take(ids)
-        for number, value in enumerate(self.states):
-            self._numbers[first:total, 1 + number] = value
+        drawn = self._drawn.take(ids)
+        for piece in self._rows.pieces(len(ids), in_order=True):
+            new = self._numbers[first + piece.start : first + piece.stop]
+            new[:, 0] = drawn[piece]
+            for number, value in enumerate(self.states):
+                new[:, 1 + number] = value
         self._seen = ensure_capacity(self._seen, total)
         if self.keeps_scores:
             self._scores = ensure_capacity(self._scores, total)
@@ -919,16 +1242,15 @@ class LargeTable:
         used = self._seen[: self.index.count] > self._packed
         front = int(np.count_nonzero(used))
         away, here = front + used[front:].nonzero()[0], (~used[:front]).nonzero()[0]
-        arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
         for start in range(0, len(away), _PIECE):
             one, other = away[start : start + _PIECE], here[start : start + _PIECE]
-            for array in arrays:
-                moved = array.take(one, axis=0)
-                array[one] = array.take(other, axis=0)
-                array[other] = moved
+            for piece in self._rows.pieces(len(one), each=2):
+                _exchange(self._numbers, one[piece], other[piece])
+            for array in (self._seen, self._scores):
+                if len(array):
+                    _exchange(array, one, other)
             self.index.exchange(one, other)
-        if not isinstance(self._rows, MemoryRows):
-            self._rows.let_go(front)
+        self._rows.keep_front(front)
         self._packed, self._touched = self.updates, 0
 
     # rows that leave
@@ -973,12 +1295,14 @@ class LargeTable:
         """Keeps the rows at these ascending places and removes all others. The kept rows move to the
         front, in pieces.
         """
-        arrays = [array for array in (self._numbers, self._seen, self._scores) if len(array)]
         for start in range(0, len(places), _PIECE):
-            piece = places[start : start + _PIECE]
-            for array in arrays:
-                array[start : start + len(piece)] = array.take(piece, axis=0)
-        del arrays
+            chunk = places[start : start + _PIECE]
+            for piece in self._rows.pieces(len(chunk), each=2):
+                here = slice(start + piece.start, start + piece.stop)
+                self._numbers[here] = self._numbers.take(chunk[piece], axis=0)
+            for array in (self._seen, self._scores):
+                if len(array):
+                    array[start : start + len(chunk)] = array.take(chunk, axis=0)
         self._rows.truncate(len(places))
         for array in (self._seen, self._scores):
             array.resize((min(len(places), len(array)),), refcheck=False)
@@ -1044,7 +1368,8 @@ class LargeTable:
             out = self.initial(np.arange(self.height))
         else:
             out = np.full((self.height, self.width), self.states[number - 1] if number else 0, self.dtype)
-        out[self.index.ids_by_place] = self._numbers[: len(self), number]
+        for piece in self._rows.pieces(len(self), in_order=True):
+            out[self.index.ids_by_place[piece]] = self._numbers[piece, number]
         return out
 
     def fill(self, whole: Array) -> None:
@@ -1055,7 +1380,8 @@ class LargeTable:
             raise ValueError(f"it has dims {list(whole.shape)}, the table {[self.height, self.width]}")
         self.clear()
         self._add(np.arange(self.height))
-        self._numbers[: self.height, 0] = whole
+        for piece in self._rows.pieces(self.height, in_order=True):
+            self._numbers[piece, 0] = whole[piece]
         self._seen[: self.height] = 0
 
     def add_rows(self, rows: TableRows) -> None:
@@ -1071,7 +1397,9 @@ class LargeTable:
         self._rows.require(total)
         self.index.add(rows.ids)
         self._seen = ensure_capacity(self._seen, total)
-        self._numbers[first:total], self._seen[first:total] = rows.numbers, rows.seen
+        for piece in self._rows.pieces(total - first, in_order=True):
+            self._numbers[first + piece.start : first + piece.stop] = rows.numbers[piece]
+        self._seen[first:total] = rows.seen
         if self.keeps_scores:
             self._scores = ensure_capacity(self._scores, total)
             self._scores[first:total] = rows.scores if len(rows.scores) else 1
@@ -1090,7 +1418,9 @@ class LargeTable:
         new = places < 0
         places[new] = self.index.count + np.arange(np.count_nonzero(new))
         self._add(ids[new])
-        self._numbers[places, : 1 if numbers.ndim == 2 else None] = numbers[:, None] if numbers.ndim == 2 else numbers
+        for piece in self._rows.pieces(len(places)):
+            here, given = places[piece], numbers[piece]
+            self._numbers[here, : 1 if numbers.ndim == 2 else None] = given[:, None] if numbers.ndim == 2 else given
         self._seen[places] = self.updates if seen is None else seen
         self.updates = max(self.updates, int(self._seen[places].max(initial=0)))
 
@@ -1108,7 +1438,8 @@ class LargeTable:
 
     def like(self) -> LargeTable:
         """A table of the same kind without rows."""
-        more: Any = {"chances": self.chances, "rules": self.rules, "dtype": self.dtype, "folder": self.folder}
+        more: Any = {"chances": self.chances, "rules": self.rules, "dtype": self.dtype}
+        more.update(folder=self.folder, limit=self.limit)
         other = LargeTable(self.height, self.width, self.initial, any_id=self.any_id, **more)
         for value in self.states:
             other.add_state(value)

@@ -26,6 +26,7 @@ from pstranspile.ops.schema import Slot
 from pstranspile.ops.shapes import ShapeError, Types, axes_of, fits, infer_types, require_axes
 from pstranspile.ops.shapes import describe as described_type
 from pstranspile.runtime.kernels.kernel import Kernel, Run, Value, kernel_of
+from pstranspile.runtime.kernels.rows import GIVEN_ROWS
 from pstranspile.runtime.kernels.training.optimizer import for_tables, is_update
 from pstranspile.runtime.run.feeds import describe_values
 from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
@@ -133,7 +134,7 @@ def bind(op: Op) -> BoundOp:
     if schema is not None and not schema.is_built_in:
         run = _guard_kernel(run, op, arguments, results)
     if is_update(op):
-        run = _for_tables(run, arguments, results, given_rows=facts_of(op.type).updates_given_rows)
+        run = _for_tables(run, arguments, results, given_rows=_kernel_of_given_rows(op, kernel, run))
     lod = kernel.lod if isinstance(kernel.lod, str) else kernel.lod(with_defaults(op))
     run_any = run if lod in ("own", "new") else _any(run, arguments, results, lod)
     return BoundOp(op, run, arguments, results, lod, run_any, kernel)
@@ -252,7 +253,18 @@ def _type_text(value: Value) -> str:
 _DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
 
-def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], *, given_rows: bool) -> Run:
+def _kernel_of_given_rows(op: Op, kernel: Kernel, run: Run) -> Run | None:
+    """The kernel of an optimizer that changes only the rows of a sparse gradient; None if there is none."""
+    facts = facts_of(op.type)
+    if not facts.updates_given_rows:
+        return None
+    schema = schema_of(op.type)
+    if schema is not None and not schema.is_built_in:
+        return run
+    return kernel.make(with_defaults(op._replace(attrs=FrozenMap({**op.attrs, GIVEN_ROWS: True}))))
+
+
+def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], *, given_rows: Run | None) -> Run:
     """The kernel of an optimizer, extended to large tables; the Run of any other op unchanged."""
     slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
     if not {"Param", "Grad"} <= set(slots):

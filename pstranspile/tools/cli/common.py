@@ -401,14 +401,33 @@ def begun_on_machines(
     return values
 
 
+_MOST_MEMORY = 1 << 30
+"""The most MB of memory that rows on disk can be limited to."""
+
+
 def add_table_folder(group: Any) -> None:
-    """`--table-folder`, where large tables have their rows."""
+    """`--table-folder`, where large tables have their rows, and `--table-memory`."""
     group.add_argument(
         "--table-folder",
         metavar="DIR",
         help="a folder on a disk for the rows of large tables, of which those in use stay in memory (default: all are "
         "in memory); the results are the same",
     )
+    group.add_argument(
+        "--table-memory",
+        type=number(1, _MOST_MEMORY),
+        metavar="MB",
+        help="with --table-folder: the most memory for these rows in each process (default: what the system has)",
+    )
+
+
+def table_memory_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int | None:
+    """The bytes that `--table-memory` gives, None without it. Without `--table-folder` the command ends."""
+    if options.table_memory is None:
+        return None
+    if options.table_folder is None:
+        parser.error("--table-memory is for rows on disk; give --table-folder")
+    return options.table_memory << 20
 
 
 def add_arithmetic(group: Any) -> None:

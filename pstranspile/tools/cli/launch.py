@@ -35,6 +35,7 @@ from pstranspile.tools.cli.common import (
     make_parser,
     refuse_with_folder,
     require_named,
+    table_memory_of,
     whole,
 )
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded_options, read_feed, require_fed_inputs
@@ -76,6 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     require_named(parser, options, *_NAMING)
+    table_memory = table_memory_of(parser, options)
     check_feed(parser, options)
     check_live(parser, options)
     if options.on == "local":
@@ -109,7 +111,7 @@ def run(arguments: Sequence[str]) -> int:
     work_place = work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700)
     with (
         telling_what_is_kept(options) as keeping,
-        rows_on_disk(options.table_folder),
+        rows_on_disk(options.table_folder, table_memory),
         work_place as work,
         ExitStack() as at_end,
     ):
@@ -455,8 +457,8 @@ def _shared_options(options: argparse.Namespace, work: Path) -> list[str]:
         given += ["--state", state]
     if options.checkpoint_every:
         given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
-    given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "state_every", "saves")
-    for name in (*given_on, "lease", "patience"):
+    given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "table_memory")
+    for name in (*given_on, "state_every", "saves", "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
             path = name in ("init", "table_folder", "saves")

@@ -34,6 +34,7 @@ from pstranspile.tools.cli.common import (
     read_job,
     require_named,
     run_seed,
+    table_memory_of,
     whole,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed, telling_of_made_ids
@@ -70,6 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     use_threads(options.threads)
     chosen_arithmetic = arithmetic_of(options)
     require_named(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
+    table_memory = table_memory_of(parser, options)
     require_named(parser, options, "table_folder", *(["trace"] if options.trace else []))  # it may stand alone
     check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
@@ -93,15 +95,17 @@ def run(arguments: Sequence[str]) -> int:
         module = without_dropout(module)
     from pstranspile.runtime.arithmetic import arithmetic
     from pstranspile.runtime.kernels.programs.control import most_turns
-    from pstranspile.runtime.large.table import rows_on_disk
+    from pstranspile.runtime.large.table import rows_on_disk, tables_on_threads
 
-    chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), rows_on_disk(options.table_folder)
+    on_disk = rows_on_disk(options.table_folder, table_memory)
+    chosen = arithmetic(chosen_arithmetic), most_turns(options.max_turns), on_disk
     with (
         telling_what_is_kept(options) as keeping,
         quoting(module.source),
         chosen[0],
         chosen[1],
         chosen[2],
+        tables_on_threads(options.threads or 1),
         suggesting_feed(options),
         telling_of_made_ids(options, module),
     ):
@@ -222,7 +226,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=count,
         metavar="N",
-        help="threads of matrix products (default: 1)",
+        help="threads of matrix products and, on servers, of large tables (default: 1)",
     )
     add_arithmetic(group)
     add_table_folder(group)

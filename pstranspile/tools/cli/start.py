@@ -30,6 +30,7 @@ from pstranspile.tools.cli.common import (
     require_named,
     run_seed,
     seconds,
+    table_memory_of,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
 from pstranspile.tools.cli.report import Reported, status_of
@@ -151,6 +152,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     use_threads(options.threads)
     require_named(parser, options, *_NAMING)
+    table_memory = table_memory_of(parser, options)
     check_feed(parser, options)
     check_server_checkpoints(parser, options)
     chosen_arithmetic = arithmetic_of(options)
@@ -163,7 +165,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cluster.net.terms import require_apart, role_of_environment, token_of_environment
     from pstranspile.cluster.net.tls import read_credentials, require_guarded
     from pstranspile.runtime.arithmetic import arithmetic
-    from pstranspile.runtime.large.table import rows_on_disk
+    from pstranspile.runtime.large.table import rows_on_disk, tables_on_threads
 
     end_with_parent()
     token_of_environment(os.environ)  # refused before anything is read
@@ -186,7 +188,8 @@ def run(arguments: Sequence[str]) -> int:
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
-    with arithmetic(chosen_arithmetic), rows_on_disk(options.table_folder):
+    on_threads = tables_on_threads(options.threads or 1)
+    with arithmetic(chosen_arithmetic), rows_on_disk(options.table_folder, table_memory), on_threads:
         pipe = StatusPipe()
         try:
             return _play(options, folder, role, addresses, pipe, credentials)
@@ -277,7 +280,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
     add_arithmetic(group)
     add_table_folder(group)
-    group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
+    group.add_argument(
+        "--threads", type=count, metavar="N", help="threads of matrix products and of large tables (default: 1)"
+    )
 
 
 def add_saves(group: Any) -> None:

@@ -11,21 +11,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import pstranspile as ps
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, minimize
+from pstranspile.ir.model import FrozenMap
 from pstranspile.ir.types import DType
+from pstranspile.ops.build import make_op
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.arithmetic import numpy as plain
-from pstranspile.runtime.arithmetic.loops import AdamFactors
+from pstranspile.runtime.arithmetic.loops import AdamFactors, Reach, RowGradient
 from pstranspile.runtime.arithmetic.numpy import _table, erf
 from pstranspile.runtime.kernels import rows
 from pstranspile.runtime.kernels.images.conv import Windows
 from pstranspile.runtime.kernels.random import Rows, RowStream
+from pstranspile.runtime.run.bound_ops import bind
 from pstranspile.runtime.values import SelectedRows
 
 WIDTHS = st.integers(0, 40) | st.integers(120, 140) | st.sampled_from([255, 256, 257, 1000, 40_000])
@@ -499,38 +502,77 @@ def sparse_gradients(draw: st.DrawFn, tables: int) -> tuple[Any, ...]:
     return *[generator.normal(size=(height, width)).astype("float32") for _ in range(tables)], ids, value
 
 
+OPTIMIZERS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = {
+    "sgd": ({}, (), ()),
+    "momentum": ({"mu": 0.9}, ("Velocity",), ()),
+    "nesterov": ({"mu": 0.9, "use_nesterov": True}, ("Velocity",), ()),
+    "adagrad": ({"epsilon": 1e-6}, ("Moment",), ()),
+    "adam": ({}, ("Moment1", "Moment2"), ("Beta1Pow", "Beta2Pow")),
+    "adam scaled": ({"scaled_epsilon": True}, ("Moment1", "Moment2"), ("Beta1Pow", "Beta2Pow")),
+    "adam lazy": ({"lazy_mode": True}, ("Moment1", "Moment2"), ("Beta1Pow", "Beta2Pow")),
+    "adam decayed": ({"decoupled_decay": 0.1}, ("Moment1", "Moment2"), ("Beta1Pow", "Beta2Pow")),
+    "ftrl": ({"l1": 0.5, "l2": 0.1}, ("SquaredAccumulator", "LinearAccumulator"), ()),
+    "rmsprop": ({"momentum": 0.9}, ("Moment", "MeanSquare"), ()),
+    "rmsprop of root": ({"epsilon_of_root": True}, ("Moment", "MeanSquare"), ()),
+    "rmsprop centered": ({"centered": True}, ("Moment", "MeanSquare", "MeanGrad"), ()),
+    "rmsprop centered of root": (
+        {"centered": True, "epsilon_of_root": True},
+        ("Moment", "MeanSquare", "MeanGrad"),
+        (),
+    ),
+}
+OUTPUTS = {"SquaredAccumulator": "SquaredAccumOut", "LinearAccumulator": "LinearAccumOut"}
+
+
+def optimizer_op(kind: str, marks: dict[str, Any]) -> Any:
+    """A bound op of an optimizer in which every value that it updates is one variable."""
+    attributes, states, numbers = OPTIMIZERS[kind]
+    of_op = "momentum" if kind == "nesterov" else kind.split()[0]
+    inputs = {slot: [slot] for slot in ("Param", "Grad", "LearningRate", *states, *numbers)}
+    outputs = {OUTPUTS.get(slot, f"{slot}Out"): [slot] for slot in ("Param", *states, *numbers)}
+    op = make_op(of_op, inputs, outputs, attributes)
+    return bind(op._replace(attrs=FrozenMap({**op.attrs, **marks})))
+
+
+def all_bits(array: Any) -> bytes:
+    """The bits of an array; all NaN count as one."""
+    return np.where(np.isnan(array), np.nan, array).tobytes()
+
+
 @needs_loops
-@given(st.composite(sparse_gradients)(2), RATES)
-def test_adagrad_rows(drawn: Any, rate: float) -> None:
-    param, moment, ids, value = drawn
-    of_param, of_moment = param.copy(), moment.copy()
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("marks", [{}, {rows.AS_ROWS: True}, {rows.GIVEN_ROWS: True}], ids=["", "rows", "given"])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@settings(max_examples=20)
+@given(st.data())
+def test_updates_by_rows(kind: str, marks: dict[str, Any], dtype: str, data: Any) -> None:
+    """A step on sparse rows is bit for bit that of numpy, also with NaN, -0 and denormal numbers, in views as well."""
+    height, width = data.draw(st.sampled_from([1, 5, 300, 9_000])), data.draw(st.integers(1, 20))
+    generator = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
+    ids = data.draw(arrays(np.int64, st.integers(0, 40), elements=st.integers(0, height - 1), fill=st.nothing()))
+    drawn = np.array([-0.0, *data.draw(st.lists(FLOATS, max_size=9))], "float32").astype(dtype)
+    gradient = SelectedRows(ids, generator.choice(drawn, (len(ids) + 1, width)), height)
+    _, states, numbers = OPTIMIZERS[kind]
+    bound = optimizer_op(kind, marks)
+    wide = generator.normal(size=(height, 1 + len(states), width)).astype(dtype)
+    wide[generator.random(wide.shape) < 0.2] = -0.0
+    wide[:, 1:] = abs(wide[:, 1:]) if data.draw(st.booleans()) else wide[:, 1:]
+    apart = data.draw(st.booleans())
 
-    def step(g: Any, p: Any, m: Any) -> None:
-        m += g * g
-        p -= rate * g / (np.sqrt(m) + 1e-6)
+    def step() -> list[bytes]:
+        own = wide.copy()
+        tables = [own[:, at] if apart else own[:, at].copy() for at in range(1 + len(states))]
+        values: dict[str, Any] = dict(zip(("Param", *states), tables, strict=True))
+        values.update({slot: np.array([0.9 - 0.1 * at], dtype) for at, slot in enumerate(numbers)})
+        values.update(Grad=gradient, LearningRate=np.array([0.1], dtype))
+        made = bound.run(*(values.get(argument.slot) for argument in bound.arguments))
+        made = [made] if len(bound.results) == 1 else made
+        return [all_bits(array) for array in (*made, *tables) if array is not None]
 
-    rows.update_rows(SelectedRows(ids, value, len(param)), step, of_param, of_moment)
-    part_of_wider = np.concatenate([value, value], axis=1)[:, : value.shape[1]]
-    assert loops.adagrad_rows(param, ids, part_of_wider, moment, rate, 1e-6)
-    assert same_bits(moment, of_moment)
-    assert same_bits(param, of_param)
-
-
-@needs_loops
-@given(st.composite(sparse_gradients)(3), RATES)
-def test_adam_rows(drawn: Any, rate: float) -> None:
-    param, moment1, moment2, ids, value = drawn
-    moment2 = abs(moment2)
-    factors = AdamFactors(0.9, 1 - 0.9, 0.999, 1 - 0.999, 1e-8)
-    wanted = param.copy(), moment1.copy(), moment2.copy()
-
-    def step(g: Any, p: Any, m: Any, v: Any) -> None:
-        assert loops.adam(p, g, m, v, p, factors, rate)
-
-    rows.update_rows(SelectedRows(ids, value, len(param)), step, *wanted)
-    assert loops.adam_rows(param, ids, value, moment1, moment2, factors, rate)
-    for got, expected in zip((param, moment1, moment2), wanted, strict=True):
-        assert same_bits(got, expected)
+    compiled = step()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "COMPILED", False)
+        assert step() == compiled
 
 
 @needs_loops
@@ -555,14 +597,29 @@ def test_split_rows(drawn: Any, cuts: list[int], data: Any) -> None:
 def test_rows_that_a_table_does_not_have_change_none(ids: list[int]) -> None:
     table, moment = np.ones((5, 3), "float32"), np.ones((5, 3), "float32")
     given, value = np.array(ids), np.ones((len(ids), 3), "float32")
-    assert not loops.adagrad_rows(table, given, value, moment, 0.1, 1e-6)
-    assert not loops.adam_rows(table, given, value, moment, moment, AdamFactors(0.9, 0.1, 0.9, 0.1, 0.0), 0.1)
+    for reach in Reach:
+        gradient = RowGradient(given, value, reach)
+        assert not loops.sgd_rows(table, gradient, 0.1)
+        assert not loops.adagrad_rows(table, gradient, moment, 0.1, 1e-6)
+        assert not loops.ftrl_rows(table, gradient, (moment, moment), 0.1, 0.1, 0.1)
     ends = np.array([0, 2, 5])
     assert not loops.split_rows(given, value, ends, ends.copy(), given.copy(), value.copy())
     assert (table == 1).all()
     assert (moment == 1).all()
-    assert not loops.adagrad_rows(table, np.array([1]), np.ones((1, 2), "float32"), moment, 0.1, 1e-6)
-    assert not loops.adagrad_rows(table, np.array([1]), np.ones((1, 3), "float32"), moment[:4], 0.1, 1e-6)
+    narrow, fitting = (RowGradient(given[:1] * 0, np.ones((1, n), "float32"), Reach.GIVEN) for n in (2, 3))
+    assert not loops.adagrad_rows(table, narrow, moment, 0.1, 1e-6)
+    assert not loops.adagrad_rows(table, fitting, moment[:4], 0.1, 1e-6)
+
+
+@needs_loops
+def test_updates_of_rows_that_there_are_not_are_errors() -> None:
+    table, given = np.ones((5, 3), "float32"), np.array([1])
+    with pytest.raises(ValueError, match="there is no optimizer of this number"):
+        loops._loops.update_rows(99, 1, given, table[:1], table, 0.1)
+    with pytest.raises(ValueError, match="no update reaches 9"):
+        loops._loops.update_rows(0, 9, given, table[:1], table, 0.1)
+    with pytest.raises(TypeError, match="6 arguments are needed, not 5"):
+        loops._loops.update_rows(0, 1, given, table[:1], table)
 
 
 @needs_loops

@@ -32,8 +32,8 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_PIECE", 3)
 
 
-def on_disk(folder: Path, rules: str = "") -> LargeTable:
-    with rows_on_disk(folder):
+def on_disk(folder: Path, rules: str = "", memory: int | None = None) -> LargeTable:
+    with rows_on_disk(folder, memory):
         return table(rules)
 
 
@@ -61,8 +61,9 @@ def step(random: Any, held: LargeTable) -> LargeTable:
 @pytest.mark.parametrize("rules", RULES_OF_TABLES)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.usefixtures("busy")
-def test_a_table_in_a_file_is_the_same_to_the_bit(seed: int, rules: str, tmp_path: Path):
-    one, other = table(rules), on_disk(tmp_path, rules)
+@pytest.mark.parametrize("memory", [None, 1])
+def test_a_table_in_a_file_is_the_same_to_the_bit(seed: int, rules: str, memory: int | None, tmp_path: Path):
+    one, other = table(rules), on_disk(tmp_path, rules, memory)
     for turn in range(80):
         one, other = (step(np.random.default_rng((seed, turn)), held) for held in (one, other))
         asked = np.random.default_rng(turn).integers(0, 1000, 100)
@@ -154,6 +155,81 @@ def test_memory_holds_the_rows_in_use(tmp_path: Path):
     ]
     assert used[0] > 100
     assert used[1] < 40
+
+
+LIMITED = """
+import sys
+import numpy as np
+from pstranspile.runtime.large.table import LargeTable, rows_on_disk
+
+MOST = int(sys.argv[2])
+
+def files():
+    line = next(line for line in open("/proc/self/status") if line.startswith("RssFile"))
+    return int(line.split()[1]) * 1024
+
+ids = np.random.default_rng(1).permutation(60_000)
+
+
+def total(most, steps, fill):
+    # the most bytes of files at any time, and the sum of all rows of a table
+    random, highest = np.random.default_rng(0), 0
+    with rows_on_disk(sys.argv[1], most):
+        table, other = (LargeTable(1 << 40, 64, lambda ids: np.ones((len(ids), 64), "float32")) for _ in range(2))
+    for held in (table, other):
+        held.add_state(0.0)
+        for at in range(0, fill, 20_000):
+            places, _ = held.enter(np.sort(ids[at : min(at + 20_000, fill)]))
+            held.put(places, held.take(places))
+            held.end_update()
+            highest = max(highest, files())
+    for _ in range(steps):
+        for held in (table, other):
+            asked = np.unique(np.concatenate([ids[random.integers(0, 1200, 3000)], random.integers(0, 60_000, 150)]))
+            held.look_up(asked)
+            highest = max(highest, files())
+            places, _ = held.enter(asked)
+            held.put(places, held.take(places) + 1)
+            held.end_update()
+            highest = max(highest, files())
+    other.rows()
+    highest = max(highest, files())
+    other.remove(ids[:30_000])
+    return max(highest, files()), float(table.look_up(np.arange(60_000)).sum(dtype="float64"))
+
+
+total(6 << 20, 1, 1000)  # libraries come into memory
+before = files()
+most, everything = total(MOST, 10, len(ids))
+print((most - before) / MOST, everything)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is looked at in /proc")
+def test_the_limit_of_memory_holds(tmp_path: Path) -> None:
+    """The numbers of two tables take 61 MB: all are in memory, or a tenth, and they are the same."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", LIMITED, str(tmp_path), str(most << 20)], check=True, capture_output=True, text=True
+        ).stdout.split()
+        for most in (1000, 6)
+    ]
+    assert float(found[1][0]) <= 1.05
+    assert float(found[0][0]) * 1000 > 10
+    assert len({total for _, total in found}) == 1
+
+
+def test_a_limit_needs_a_folder_and_a_system_that_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(print_module(module()))
+    for verb in (["run", "net.ir"], ["launch", "net.ir", "--pservers", "1"], ["start", "out"]):
+        assert main([*verb, "--table-memory", "5"]) == 2
+        assert "--table-memory is for rows on disk; give --table-folder" in capsys.readouterr().err
+    monkeypatch.setattr(tables, "_PAGES_OF_FILES", "/proc/none")
+    with pytest.raises(ps.DiagnosticError, match="table-folder"), rows_on_disk(tmp_path, 1 << 20):
+        pass
 
 
 def test_processes_that_are_killed_leave_no_files(tmp_path: Path):

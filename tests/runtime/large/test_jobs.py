@@ -32,7 +32,7 @@ from pstranspile.frontends.autodiff import (
 )
 from pstranspile.ops.textual import print_module
 from pstranspile.proof.check import check
-from pstranspile.runtime.large.table import LargeTable
+from pstranspile.runtime.large.table import LargeTable, tables_on_threads
 from pstranspile.tools.cli import main
 
 RULES = "words enter_after=2 enter_chance=0.7 shrink_every=4 drop_unseen=2 drop_below=0.3"
@@ -283,3 +283,32 @@ def test_servers_keep_their_state_without_copies_of_tables(tmp_path: Path, monke
     np.testing.assert_array_equal(found.parameters["words"].value, expected.parameters["words"].value)
     assert len(written) > 2
     assert all(written)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [Adagrad(0.1), Adam(0.1), Momentum(0.1, 0.9), Ftrl(0.1), RMSProp(0.1)],
+    ids=lambda each: type(each).__name__,
+)
+def test_tables_on_several_threads_train_to_the_same_bits(optimizer: Any) -> None:
+    model = L.Draft(seed=3)
+    y = L.data(model, "y", [-1, 1])
+    names = ["a", "b", "c"]
+    rows = [
+        L.embedding(L.data(model, name, [-1, 1], "i64"), (1 << 30, 4), is_sparse=True, param_attr=f"{name}_words")
+        for name in names
+    ]
+    minimize(L.mean(L.square_error_cost(L.fc(L.concat(rows, axis=1), 1), y)), optimizer)
+    compiled = ps.compile(model.module(), job(tables="a_words, b_words, c_words enter_after=2"))
+    random = np.random.default_rng(0)
+    fed = {"y": random.random((6, 8, 1), "float32"), **{name: random.integers(0, 30, (6, 8, 1)) for name in names}}
+
+    def made(threads: int) -> dict[str, bytes]:
+        with tables_on_threads(threads):
+            run = ps.simulate(compiled, fed)
+        return {
+            name: b"".join(np.asarray(part).tobytes() for part in (value if isinstance(value, tuple) else (value,)))
+            for name, value in run.parameters.items()
+        }
+
+    assert made(2) == made(1)

@@ -12,11 +12,24 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
+from pstranspile.runtime.arithmetic.loops import Reach, RmspropFactors, RowGradient, RowUpdate
 from pstranspile.runtime.kernels.kernel import Run, Surroundings, in_place, kernel, plain_kernel
 from pstranspile.runtime.kernels.numeric import check_ids, first_number
 from pstranspile.runtime.kernels.random import fluid_uniform, normal
-from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions, scatter, update_rows
-from pstranspile.runtime.large.table import LargeTable, TableState, distinct
+from pstranspile.runtime.kernels.rows import (
+    AS_ROWS,
+    GIVEN_ROWS,
+    RowsNotFound,
+    TableGradient,
+    add_rows,
+    in_use,
+    merge_rows,
+    positions,
+    row_gradient,
+    scatter,
+    update_rows,
+)
+from pstranspile.runtime.large.table import LargeTable, TableState, distinct, updates_put_off
 from pstranspile.runtime.values import Array, SelectedRows
 
 # Functions that kernels of optimizers share: updates in place, and dense or sparse gradients.
@@ -52,7 +65,7 @@ def read_write_arrays(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[A
     def choose(param: Array, gradient: Array | SelectedRows) -> tuple[Array, Array]:
         if kept and param.flags.writeable:
             return param, param
-        if gradient.__class__ is SelectedRows:
+        if isinstance(gradient, SelectedRows):
             param = param.copy()
             return param, param
         return param, np.empty_like(param)
@@ -113,6 +126,27 @@ def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array
         table[merged.rows] = changed
 
 
+class _SparseUpdates:
+    """Elementwise updates by sparse gradients: of every row, as if other rows had a gradient of 0, or, where the op has
+    `GIVEN_ROWS`, of the rows that the gradient has.
+    """
+
+    def __init__(self, op: Op):
+        self._given = GIVEN_ROWS in op.attrs
+
+    def gradient(self, part: SelectedRows) -> RowGradient:
+        """The gradient as compiled loops take it."""
+        return row_gradient(part, Reach.GIVEN_FROM_ZERO if self._given else Reach.ALL)
+
+    def update(self, part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+        """Calls `step(gradient, *pieces or rows of the tables)`, which changes these in place."""
+        if self._given:
+            update_rows(part, step, *tables, from_zero=True)
+            return
+        for piece in pieces(part, *tables):
+            step(*piece)
+
+
 def _split_pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     flat = [array.reshape(-1) for array in arrays]
     for at in range(0, flat[0].size, PIECE):
@@ -151,13 +185,13 @@ def is_update(op: Op) -> bool:
     return "ParamOut" in op.outputs and "Param" in op.inputs and "Grad" in op.inputs
 
 
-def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *, given_rows: bool = False) -> Run:
+def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *, given_rows: Run | None = None) -> Run:
     """A kernel of an optimizer that also takes a LargeTable as Param, and TableStates for the optimizer's state.
 
     `param` and `grad` are the positions of these arguments; `written` has, for each result, the position of the
     argument that is the same variable. The kernel gets the gradient's rows as a small dense table, so it computes for
-    each row what it computes for a row of any table. Other rows stay unchanged. A kernel that changes the `given_rows`
-    alone gets the whole table in memory, and changes it there.
+    each row what it computes for a row of any table. Other rows stay unchanged. If there is a kernel that changes the
+    `given_rows` alone, it is used, and gets the whole table in memory, which it changes there.
     """
 
     def run_with_tables(*values: Any) -> Any:
@@ -165,37 +199,105 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *
             return run(*values)
         if not isinstance(values[grad], SelectedRows):
             raise ValueError("Param is a large table, whose gradient must be sparse rows")
-        if given_rows and values[param].folder is None:
+        if given_rows is not None and values[param].folder is None:
             kept = [at for at, value in enumerate(values) if at == param or value.__class__ is TableState]
             if all(at in written for at in kept):
-                return _update_in_place(run, values, param, grad, written)
-        return _update(run, values, param, grad, written)
+                found = None
+                if given_rows is not run:  # a kernel of this package
+                    found = _update_found_rows(given_rows, values, param, grad, written)
+                return _update_in_place(given_rows, values, param, grad, written) if found is None else found
+        return _update(given_rows or run, values, param, grad, written)
 
     return run_with_tables
 
 
-def _update_in_place(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
-    """Updates the rows where they lie, by a kernel that changes nothing else."""
+def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
+    """Updates the rows where they lie in the pass that finds them, and then those that did not exist; None, without any
+    change, if compiled loops do not have the optimizer. Where updates are put off, this one is.
+    """
+    table: LargeTable = values[param]
+    gradient: SelectedRows = values[grad]
+    ids, value = gradient.rows, in_use(gradient)
+    # Where not every id gets a row, only the update itself tells whether there is any: without one, Adam does nothing.
+    together = updates_put_off() if table.rules.at_once else None
+    result: tuple[Array, int, int] | None = None
+
+    def apply(update: RowUpdate) -> bool:
+        nonlocal result
+        held = table.held_update(update, ids, value)
+        if held is None or value.size != len(ids) * table.width:
+            raise RowsNotFound
+        table.require_ids(ids)
+        if together is not None:
+            places = held.places
+            together.add(held, lambda missing, different: finish(places, missing, different))
+            return True
+        ((missing, different),) = loops.update_tables([held])
+        if missing < 0:
+            raise RowsNotFound
+        result = held.places, missing, different
+        return True
+
+    def finish(places: Array, missing: int, different: int) -> Any:
+        if missing < 0:
+            return _update_in_place(run, values, param, grad, written)
+        table.begin_after(different - missing)
+        if missing:
+            left = (places < 0).nonzero()[0]
+            rest = list(values)
+            rest[grad] = SelectedRows(ids.take(left), value.take(left, axis=0), gradient.height)
+            return _update_in_place(run, rest, param, grad, written, begun=True)
+        table.end_update()
+        return None
+
+    parts = table.parts()
+    if not len(ids) or not len(table) or parts is None:
+        return None
+    found = TableGradient(ids, value, len(table))
+    found.apply = apply
+    try:
+        made = _run_on(run, parts, [found if at == grad else v for at, v in enumerate(values)], param, written)
+    except RowsNotFound:
+        return None
+    del parts  # views of memory that moves when rows are added
+    if result is not None:
+        of_rest = finish(*result)
+        if result[1] == result[2]:  # no row was found
+            return of_rest
+    return made
+
+
+def _run_on(run: Run, parts: Sequence[Array], values: Sequence[Any], param: int, written: Sequence[int | None]) -> Any:
+    """The results of a kernel that gets the parts of a large table for the table and its states, and changes them."""
+    numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
+    numbers[param] = 0
+    made = run(*(parts[numbers[at]] if at in numbers else value for at, value in enumerate(values)))
+    results = [made] if len(written) == 1 else list(made)
+    results = [values[at] if at in numbers else result for result, at in zip(results, written, strict=True)]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _update_in_place(
+    run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None], *, begun: bool = False
+) -> Any:
+    """Updates the rows where they lie, by a kernel that changes nothing else. `begun`: other rows of the update have
+    been changed before.
+    """
     table: LargeTable = values[param]
     gradient: SelectedRows = values[grad]
     ids, back = distinct(gradient.rows)
-    places, kept = table.enter(ids)
+    places, kept = table.enter_more(ids) if begun else table.enter(ids)
     given = in_use(gradient).reshape(len(back), table.width)
     if len(places) < len(ids):
         taken = kept[back]
         given, back = given[taken], (np.cumsum(kept) - 1)[back[taken]]
     parts = table.parts()
     assert parts is not None
-    numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
-    numbers[param] = 0
-    arrays = [parts[numbers[at]] if at in numbers else value for at, value in enumerate(values)]
-    arrays[grad] = SelectedRows(places[back], given, len(table))
-    made = run(*arrays)
-    results = [made] if len(written) == 1 else list(made)
-    results = [values[at] if at in numbers else result for result, at in zip(results, written, strict=True)]
-    del parts, arrays, made  # views of memory that moves when rows are added
+    found = SelectedRows(places[back], given, len(table))
+    made = _run_on(run, parts, [found if at == grad else v for at, v in enumerate(values)], param, written)
+    del parts  # views of memory that moves when rows are added
     table.end_update()
-    return results[0] if len(results) == 1 else tuple(results)
+    return made
 
 
 def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
@@ -248,7 +350,13 @@ def _sgd(op: Op) -> Run:
     own, replace, as_rows = arrays_to_update(op, "Param"), read_write_arrays(op), AS_ROWS in op.attrs
     kept = in_place(op, "Param", "ParamOut")
 
+    def in_one_pass(param: Array, grad: SelectedRows, rate: Any) -> bool:
+        return loops.sgd_rows(param, row_gradient(grad, Reach.GIVEN if as_rows else Reach.EACH), rate)
+
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
+        held = None if isinstance(param, SelectedRows) else param
+        if held is not None and kept and held.flags.writeable and in_one_pass(held, grad, rate):
+            return held
         if as_rows:
             grad = merge_rows([grad])
         step = in_use(grad) * -rate
@@ -276,7 +384,7 @@ def _sgd(op: Op) -> Run:
 @kernel("momentum", "ParamOut VelocityOut GradShareOut")
 def _momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
-    own, replace = arrays_to_update(op, "Velocity"), read_write_arrays(op)
+    own, replace, sparse = arrays_to_update(op, "Velocity"), read_write_arrays(op), _SparseUpdates(op)
     later = 1 - real(op, "dampening") if "dampening" in op.attrs else 1.0
 
     def run(
@@ -289,19 +397,21 @@ def _momentum(op: Op) -> Run:
         param, new = replace(Param, Grad)
         (velocity,) = own(Velocity)
         rate = first_number(LearningRate)
-        if GradShare is not None:
-            share = first_number(GradShare)
-            for g, p, v, n in pieces(Grad, param, velocity, new):
-                v *= mu
-                v += share * g
-                np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
-            return new, velocity, np.full_like(GradShare, later)
-        if isinstance(Grad, SelectedRows) or not loops.momentum(param, Grad, velocity, new, mu, rate, nesterov):
-            for g, p, v, n in pieces(Grad, param, velocity, new):
-                v *= mu
-                v += g
-                np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
-        return new, velocity, None
+        share = None if GradShare is None else first_number(GradShare)
+
+        def step(g: Array, p: Array, v: Array, n: Array | None = None) -> None:
+            v *= mu
+            v += g if share is None else share * g
+            np.subtract(p, rate * (g + mu * v if nesterov else v), out=p if n is None else n)
+
+        if isinstance(Grad, SelectedRows):
+            rows = sparse.gradient(Grad)
+            if share is not None or not loops.momentum_rows(param, rows, velocity, mu, rate, nesterov):
+                sparse.update(Grad, step, param, velocity)
+        elif share is not None or not loops.momentum(param, Grad, velocity, new, mu, rate, nesterov):
+            for piece in pieces(Grad, param, velocity, new):
+                step(*piece)
+        return new, velocity, None if GradShare is None else np.full_like(GradShare, later)
 
     return run
 
@@ -501,7 +611,8 @@ def _in_place(op: Op, slot: str) -> bool:
 @kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut Moment2MaxOut")
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
-    lazy, as_rows, scaled = flag(op, "lazy_mode"), AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
+    given_rows = GIVEN_ROWS in op.attrs
+    lazy, as_rows, scaled = flag(op, "lazy_mode") or given_rows, AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
     decay = real(op, "decoupled_decay") if "decoupled_decay" in op.attrs else 0.0
     own, replace = arrays_to_update(op, "Moment1 Moment2"), read_write_arrays(op)
     own_largest = arrays_to_update(op, "Moment2Max")
@@ -522,13 +633,14 @@ def _adam(op: Op) -> Run:
         beta1 = given1 if Beta1Tensor is None else first_number(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first_number(Beta2Tensor)
         param, new = replace(Param, Grad)
-        if decay:
-            param = np.multiply(param, number_of(param)(1 - first_number(LearningRate) * decay), out=new)
+        left = number_of(param)(1 - first_number(LearningRate) * decay) if decay else None
+        if left is not None and not (given_rows and isinstance(Grad, SelectedRows)):
+            param, left = np.multiply(param, left, out=new), None
         moment1, moment2 = own(Moment1, Moment2)
         largest = own_largest(Moment2Max) if Moment2Max is not None else ()
         factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = isinstance(Grad, SelectedRows) and not as_rows
-        if isinstance(Grad, SelectedRows) and sparse and not len(Grad.rows):
+        if isinstance(Grad, SelectedRows) and sparse and not len(Grad[0]):
             return param, moment1, moment2, Beta1Pow, Beta2Pow, *(largest or (None,))
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
         power1, power2 = (
@@ -545,12 +657,16 @@ def _adam(op: Op) -> Run:
             factors, scales = factors._replace(epsilon=added), scales._replace(epsilon=np.array(added, Moment1.dtype))
 
         def step_by_largest(g: Array | None, p: Array, m: Array, v: Array, most: Array, n: Array | None = None) -> None:
+            if left is not None:
+                p *= left
             _adam_moments(scales, g, m, v)
             np.maximum(most, v, out=most)
             by = epsilon if sparse and g is None else added
             np.subtract(p, rate * over_root(m, most, by), out=p if n is None else n)
 
         def step(g: Array | None, p: Array, m: Array, v: Array, n: Array | None = None) -> None:
+            if left is not None:
+                p *= left
             spare = _adam_moments(scales, g, m, v)
             if sparse:
                 # as in Paddle 2.6, epsilon is scaled in the rows that the gradient has
@@ -563,12 +679,19 @@ def _adam(op: Op) -> Run:
             np.subtract(p, spare, out=p if n is None else n)
 
         update = step_by_largest if largest else step
-        if isinstance(Grad, SelectedRows) and (sparse and lazy):
-            alone = not largest and same_everywhere()
-            if not (alone and loops.adam_rows(param, Grad.rows, in_use(Grad), moment1, moment2, factors, rate)):
-                update_rows(Grad, update, param, moment1, moment2, *largest)
-        elif isinstance(Grad, SelectedRows) and (as_rows or scaled or is_large(param)):
-            update_all(Grad, update, param, moment1, moment2, *largest)
+        if isinstance(Grad, SelectedRows):
+            apart = as_rows or scaled or is_large(param)
+            reach = Reach.GIVEN if sparse and lazy else Reach.ALL_APART if apart else Reach.ALL
+            rows, moments = row_gradient(Grad, reach), (moment1, moment2)
+            alone = not largest and left is None and same_everywhere()
+            if not (alone and loops.adam_rows(param, rows, moments, factors, rate, epsilon if sparse else added)):
+                if sparse and lazy:
+                    update_rows(Grad, update, param, *moments, *largest)
+                elif apart:
+                    update_all(Grad, update, param, *moments, *largest)
+                else:
+                    for piece in pieces(Grad, param, *moments, *largest):
+                        update(*piece)
         elif not (
             isinstance(Grad, np.ndarray)
             and not largest
@@ -673,7 +796,7 @@ def _adagrad(op: Op) -> Run:
             p -= change
 
         if sparse:
-            if not loops.adagrad_rows(param, Grad.rows, in_use(Grad), moment, rate, epsilon):
+            if not loops.adagrad_rows(param, row_gradient(Grad, Reach.GIVEN), moment, rate, epsilon):
                 update_rows(Grad, step, param, moment)
         elif decay is not None or not same_everywhere() or not loops.adagrad(param, Grad, moment, rate, epsilon):
             for piece in pieces(Grad, param, moment):
@@ -715,7 +838,7 @@ def _rmsprop(op: Op) -> Run:
     rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
     centered, of_root = flag(op, "centered"), flag(op, "epsilon_of_root")
     own = arrays_to_update(op, "Param Moment MeanSquare")
-    own_mean = arrays_to_update(op, "MeanGrad")
+    own_mean, sparse = arrays_to_update(op, "MeanGrad"), _SparseUpdates(op)
 
     def run(
         Param: Array,
@@ -728,7 +851,18 @@ def _rmsprop(op: Op) -> Run:
         param, moment, square = own(Param, Moment, MeanSquare)
         rate = first_number(LearningRate)
 
-        def step(g: Array, spread: Array, p: Array, m: Array) -> None:
+        if centered and MeanGrad is None:
+            raise ValueError("centered needs MeanGrad")
+        mean = own_mean(MeanGrad) if centered and MeanGrad is not None else ()
+
+        def step(g: Array, p: Array, m: Array, s: Array, *averages: Array) -> None:
+            s *= rho
+            s += (1 - rho) * g * g
+            spread = s
+            for a in averages:
+                a *= rho
+                a += (1 - rho) * g
+                spread = s - a * a
             m *= mu
             if of_root:
                 m += g / (np.sqrt(spread) + epsilon)
@@ -737,22 +871,16 @@ def _rmsprop(op: Op) -> Run:
                 m += rate * g / root(spread + epsilon)
                 p -= m
 
-        if not centered:
-            for g, p, m, s in pieces(Grad, param, moment, square):
-                s *= rho
-                s += (1 - rho) * g * g
-                step(g, s, p, m)
-            return param, moment, square, MeanGrad
-        if MeanGrad is None:
-            raise ValueError("centered needs MeanGrad")
-        (mean,) = own_mean(MeanGrad)
-        for g, p, m, s, a in pieces(Grad, param, moment, square, mean):
-            s *= rho
-            s += (1 - rho) * g * g
-            a *= rho
-            a += (1 - rho) * g
-            step(g, s - a * a, p, m)
-        return param, moment, square, mean
+        states = moment, square, *mean
+        if isinstance(Grad, SelectedRows):
+            factors = RmspropFactors(rho, 1 - rho, epsilon, mu, rate)
+            rows, alike = sparse.gradient(Grad), same_everywhere()
+            if not (alike and loops.rmsprop_rows(param, rows, states, factors, of_root)):
+                sparse.update(Grad, step, param, *states)
+        else:
+            for piece in pieces(Grad, param, *states):
+                step(*piece)
+        return param, moment, square, mean[0] if mean else MeanGrad
 
     return run
 
@@ -762,6 +890,8 @@ def _ftrl(op: Op) -> Run:
     l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
     own = arrays_to_update(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
 
+    sparse = _SparseUpdates(op)
+
     def raise_to_power(value: Array) -> Array:
         return root(value) if power == -0.5 else value**-power
 
@@ -770,7 +900,8 @@ def _ftrl(op: Op) -> Run:
     ) -> tuple[Array, ...]:
         param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
         rate = first_number(LearningRate)
-        for g, p, s, z in pieces(Grad, param, square, linear):
+
+        def step(g: Array, p: Array, s: Array, z: Array) -> None:
             before = raise_to_power(s)
             s += g * g
             after = raise_to_power(s)
@@ -780,6 +911,14 @@ def _ftrl(op: Op) -> Run:
             if power == -0.5:
                 after = np.sqrt(s)  # in a selection between two values, Fluid computes scalar roots
             p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
+
+        if isinstance(Grad, SelectedRows):
+            rows, compiled = sparse.gradient(Grad), power == -0.5 and same_everywhere()
+            if not (compiled and loops.ftrl_rows(param, rows, (square, linear), l1, l2, rate)):
+                sparse.update(Grad, step, param, square, linear)
+        else:
+            for piece in pieces(Grad, param, square, linear):
+                step(*piece)
         return param, square, linear
 
     return run
