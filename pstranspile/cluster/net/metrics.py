@@ -1,11 +1,15 @@
-"""The progress of a job in the form that Prometheus collects, from the last report of each process."""
+"""The progress of a job in the form that Prometheus collects, from the last report of each process; and how fast its
+machines go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from queue import Empty
 from threading import Thread
 from typing import Any, NamedTuple
@@ -23,6 +27,102 @@ MOST_REQUEST = 1 << 14
 
 FRESH = 0.5
 """Seconds for which an answer is reused, so that frequent requests cost little."""
+
+
+# How fast the machines of a job go.
+
+
+class Mark(NamedTuple):
+    """A report of a machine: how many steps it has done (of a server, updates), the seconds of a processor that it has
+    used, the time in seconds from an arbitrary moment, and how often its process has slept.
+    """
+
+    step: float
+    processor: float
+    clock: float
+    sleeps: float = 0.0
+
+
+class Pace(NamedTuple):
+    """The seconds of a step of a job, on average over its trainers, and what each machine needs in that time: seconds
+    of a processor, and how often its process sleeps.
+    """
+
+    step: float
+    processor: Mapping[str, float]
+    sleeps: Mapping[str, float]
+
+
+SKIPPED = 0.15
+"""The share of a run's steps, at its begin, that does not count."""
+
+
+def steady_pace(marks: Mapping[str, Sequence[Mark]]) -> Pace | None:
+    """The mean over the steady part of a run; None if it has none.
+
+    That begins when every trainer has done some steps and ends when the first of them does its last. What servers did
+    meanwhile counts, however many updates they made, and so does what trainers did that waited.
+    """
+    found = _steady_part(marks)
+    return None if found is None else _pace(marks, *found)
+
+
+STRETCHES = 8
+"""The number of stretches into which a run is cut on a host that is used by others."""
+
+
+def quiet_pace(marks: Mapping[str, Sequence[Mark]]) -> Pace:
+    """The pace of a run beside which others may work: the steady part is cut into stretches, and of each number that of
+    a quarter of them is less. Raises ValueError for a run without a steady part.
+    """
+    found = _steady_part(marks)
+    if found is None:
+        raise ValueError("a run without steady part has no pace")
+    begin, end = found
+    ends = [begin + (end - begin) * number / STRETCHES for number in range(STRETCHES + 1)]
+    paces = [_pace(marks, *of) for of in pairwise(ends)]
+
+    def of(held: list[float]) -> float:
+        return sorted(held)[len(held) // 4]
+
+    roles = [*paces[0].processor]
+    return Pace(
+        of([pace.step for pace in paces]),
+        {role: of([pace.processor[role] for pace in paces]) for role in roles},
+        _pace(marks, begin, end).sleeps,
+    )
+
+
+def _steady_part(marks: Mapping[str, Sequence[Mark]]) -> tuple[float, float] | None:
+    """When the steady part of a run begins and ends."""
+    trainers = [of for role, of in marks.items() if role.startswith("trainer") and len(of) > 1]
+    if not trainers:
+        return None
+    begin = max(_at(of, 0, 2, of[0].step + SKIPPED * (of[-1].step - of[0].step)) for of in trainers)
+    end = min(of[-1].clock for of in trainers)
+    return (begin, end) if begin < end else None
+
+
+def _pace(marks: Mapping[str, Sequence[Mark]], begin: float, end: float) -> Pace:
+    trainers = [of for role, of in marks.items() if role.startswith("trainer") and len(of) > 1]
+    steps = sum(_at(of, 2, 0, end) - _at(of, 2, 0, begin) for of in trainers) / len(trainers)
+    steps = max(steps, 1e-9)
+    processor, sleeps = (
+        {role: (_at(of, 2, field, end) - _at(of, 2, field, begin)) / steps for role, of in marks.items() if len(of) > 1}
+        for field in (1, 3)
+    )
+    return Pace((end - begin) / steps, processor, sleeps)
+
+
+def _at(marks: Sequence[Mark], along: int, field: int, place: float) -> float:
+    """A field of a machine's reports where another one (`along`) has the value `place`, between two reports on a
+    straight line.
+    """
+    after = min(max(bisect_left(marks, place, key=lambda mark: mark[along]), 1), len(marks) - 1)
+    last, following = marks[after - 1], marks[after]
+    gap = following[along] - last[along]
+    share = min(max((place - last[along]) / gap, 0.0), 1.0) if gap else 1.0
+    return last[field] + share * (following[field] - last[field])
 
 
 class ProcessReports(NamedTuple):

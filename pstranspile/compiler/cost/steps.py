@@ -38,7 +38,9 @@ SEQUENCE = 32
 class OpCost(NamedTuple):
     """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
     writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
-    `calls`: a recurrent op has some for each step of the longest sequence, and some more.
+    `calls`: a recurrent op has some for each step of the longest sequence, and some more. `kind` names the ops whose
+    rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, and with
+    " spread" if it works on each element of one input and spreads a smaller one over it.
     """
 
     block: int
@@ -49,6 +51,7 @@ class OpCost(NamedTuple):
     runs: int
     family: Family
     calls: int = 1
+    kind: str = ""
 
 
 class StepCost(NamedTuple):
@@ -173,7 +176,8 @@ class _StepWalk:
                 sparse = any(name in self.sparse for name in op.input_names)
                 family = family_with(op, inputs, outputs, sparse=sparse)
                 calls = calls_of(op.type, min(self.longest, self.rows))
-                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls))
+                kind = kind_of(op.type, family, inputs)
+                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls, kind))
             self._remember(memory, op, number, index)
         peak = self.peaks[index] = memory.peak(len(ops))
         return peak
@@ -289,6 +293,14 @@ class _StepWalk:
             counts = [self.known[name].shape[0] for name in op.inputs.get("X", ()) if name in self.known]
             return inputs, {"Out": (rows._replace(shape=(sum(counts), *rows.shape[1:])),)}
         return inputs, {slot: (rows,) * len(names) for slot, names in op.outputs.items()}
+
+
+def kind_of(op_type: str, family: Family, inputs: Types) -> str:
+    """The name of the ops that take as long as one with these inputs; see `OpCost`."""
+    if family == "sparse_updates":
+        return f"{op_type} rows"
+    sizes = {prod(tensor.shape) for slot in ("X", "Y") for tensor in inputs.get(slot, ()) if tensor is not None}
+    return f"{op_type} spread" if family == "elementwise" and len(sizes) > 1 and "Y" in inputs else op_type
 
 
 def _dims(value: Any) -> tuple[int, ...]:

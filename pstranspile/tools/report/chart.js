@@ -81,7 +81,7 @@
       R.svg("text", { x: right, y: y + 4 }, label), R.svg("title", null, `${from} to ${to}: ${label}`));
   }
 
-  const ROW = 34, LEFT = 170, WIDE = 1000, KINDS = ["ops", "lookups", "updates", "sending", "receiving", "link", "latency", "queues"];
+  const ROW = 34, LEFT = 170, WIDE = 1000, KINDS = ["ops", "lookups", "updates", "sending", "receiving", "link", "latency", "queues", "waking"];
 
   // Marks of an axis: about `count` times from 0 to a number of seconds, 1, 2 or 5 of a power of ten apart.
   R.marks = function (seconds, count) {
