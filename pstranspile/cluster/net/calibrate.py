@@ -3,9 +3,9 @@
 Programs of all families of ops, in several sizes, run in this process, each op timed in the step in which it stands;
 then small jobs of trainers and servers run as processes, which exchange frames on sockets of this host. What is
 measured are seconds of a processor; of several steps, or stretches of them, those that a quarter stay below count, as
-other programs may share the host. Every measurement is a sum of known numbers (calls, operations, bytes, messages, sleeps) times
-unknown seconds. The seconds that fit all measurements best, in the least squares of relative errors and none below 0,
-are the profile.
+other programs may share the host. Every measurement is a sum of known numbers (calls, operations, bytes, messages)
+times unknown seconds. The seconds that fit all measurements best, in the least squares of relative errors and none
+below 0, are the profile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from threading import Thread
-from time import perf_counter, thread_time
+from time import perf_counter, sleep, thread_time
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -467,6 +467,40 @@ def trials(divisor: int) -> Iterator[Trial]:
 # Machines and messages.
 
 
+def _wake(effort: Effort) -> float:
+    """The seconds of a processor that a process needs besides for a step before which it has slept.
+
+    Every other step comes after a sleep, as long as a server works for a trainer.
+    """
+    rows, wide = 32, 64
+    model = L.Draft(seed=1)
+    hidden = L.data(model, "x", [-1, wide])
+    for _ in range(4):
+        hidden = L.fc(hidden, wide, act="relu")
+    minimize(L.mean(hidden), SGD(0.0))
+    module, scope = model.module(), Scope()
+    run(module["startup"], scope=scope)
+    prepared = Prepared(Execution(module.main, scope), ("x",), ())
+    feed = {"x": np.ones((rows, wide), "float32")}
+    for _ in range(WARM_STEPS):
+        prepared.step(feed)
+    spent: tuple[list[float], list[float]] = [], []
+    end = perf_counter() + 4 * effort.seconds
+    while len(spent[1]) < LEAST_STEPS or perf_counter() < end:
+        for slept, held in enumerate(spent):
+            start = thread_time()
+            if slept:
+                sleep(SLEEP)
+            prepared.step(feed)
+            held.append(thread_time() - start)
+    awake, woken = (sorted(held)[len(held) // 4] for held in spent)
+    return max(woken - awake, 0.0)
+
+
+SLEEP = 5e-4
+"""The seconds of such a sleep."""
+
+
 class _Job(NamedTuple):
     """A job that was measured: its machines of each kind, what they do and exchange in a step, and their pace."""
 
@@ -487,6 +521,9 @@ def _machines(
     times: list[float] = []
     of_ops: list[float] = []
     extra: list[float] = []
+    waking: list[float] = []
+    tell("measuring how long a process takes to wake")
+    wake = _wake(effort)
     for job in _measured_jobs(effort, tell):
         trained, *served = (sum_of_ops(step, families, ops) for step in job.work.steps)
         told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in job.work.flows]
@@ -496,21 +533,27 @@ def _machines(
             numbers = [job.trainers * each for each in (flow.looked_up, *told[number])]
             rows.append((f"pserver_{number}", [0.0, 1.0, 0.0, *numbers], served[number]))
         for role, line, own in rows:
-            lines.append([*line, job.pace.sleeps[role]])
+            lines.append(line)
+            waking.append(wake * job.pace.sleeps[role])
             times.append(max(job.pace.processor[role], 1e-6))
             of_ops.append(own)
             extra.append(max(0.0, (job.trainers + job.servers) / processors() - 1.0))
-    found, factors = fit_machines(lines, times, of_ops, extra)
-    step, update, ask, lookup, message, of_rows, frame, byte, wake = found
+    found, factors = fit_machines(lines, times, of_ops, waking, extra)
+    step, update, ask, lookup, message, of_rows, frame, byte = found
     latency, rate = _link(effort)
     return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate), factors, wake
 
 
 def fit_machines(
-    lines: Sequence[Sequence[float]], times: Sequence[float], ops: Sequence[float], extra: Sequence[float]
+    lines: Sequence[Sequence[float]],
+    times: Sequence[float],
+    ops: Sequence[float],
+    waking: Sequence[float],
+    extra: Sequence[float],
 ) -> tuple[list[float], tuple[float, float]]:
-    """The seconds that fit best what machines took beside their ops, and how many times slower ops, and all else, are
-    where there are twice as many machines as processors; `extra` says by how much there are more, 1 for twice as many.
+    """The seconds that fit best what machines took beside their ops and beside waking, and how many times slower ops,
+    and all else, are where there are twice as many machines as processors; `extra` says by how much there are more, 1
+    for twice as many.
 
     The seconds are fitted with the factors as far as they are known, then these with the seconds, and so on. Errors
     count relative to all that a machine took.
@@ -520,12 +563,13 @@ def fit_machines(
     together = [number for number, more in enumerate(extra) if more]
     for _ in range(ROUNDS):
         of_ops, other = ([1.0 + more * (factor - 1.0) for more in extra] for factor in factors)
-        left = [time - own * slower for time, own, slower in zip(times, ops, of_ops, strict=True)]
+        each_left = zip(times, ops, of_ops, waking, other, strict=True)
+        left = [time - own * slower - slept * beside for time, own, slower, slept, beside in each_left]
         scaled = [[slower * each for each in line] for line, slower in zip(lines, other, strict=True)]
         found = nonnegative_least_squares(scaled, left, times)
         if not together:
             break
-        sums = [sum(map(mul, line, found)) for line in lines]
+        sums = [sum(map(mul, line, found)) + slept for line, slept in zip(lines, waking, strict=True)]
         slower = [[extra[n] * ops[n], extra[n] * sums[n]] for n in together]
         beside = [times[n] - ops[n] - sums[n] for n in together]
         more = nonnegative_least_squares(slower, beside, [times[n] for n in together])
