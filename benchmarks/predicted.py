@@ -263,7 +263,7 @@ def measured(
     compiled: ps.Compiled, feed: Mapping[str, Any], steps: int, memory: dict[str, int] | None = None
 ) -> Pace | None:
     """The pace of a run; None if it is too short for one. `memory` gets the most bytes that each process has had in
-    memory at the last step.
+    memory since its first step.
     """
     marks: dict[str, list[Mark]] = {}
     started: set[str] = set()
@@ -275,8 +275,8 @@ def measured(
             if memory is not None and step == 1 and role not in started:
                 started.add(role)
                 forget_most(role)
-            elif memory is not None and step >= steps - 1:
-                memory.update(in_memory())
+            elif memory is not None:
+                memory.update({name: max(used, memory.get(name, 0)) for name, used in in_memory().items()})
 
     ps.launch(compiled, [feed] * steps, steps=steps, threads=1, on_report=report)
     return steady_pace(marks)

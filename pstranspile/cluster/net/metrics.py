@@ -4,20 +4,25 @@ machines go.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
+from math import isfinite
 from queue import Empty
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.net.loop import CALL, ByteReader, Channel, Event, Loop
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing, visible
+from pstranspile.ir.json_text import describe_json_error, json_text
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_named
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 """The first bytes of the requests that are answered."""
@@ -41,6 +46,13 @@ class Mark(NamedTuple):
     processor: float
     clock: float
     sleeps: float = 0.0
+
+
+def note_mark(marks: list[Mark], mark: Mark) -> None:
+    """Appends a report of a machine. What its process before has reported counts no more, if another one has begun."""
+    if marks and (mark.step <= marks[-1].step or mark.processor < marks[-1].processor):
+        marks.clear()
+    marks.append(mark)
 
 
 class Pace(NamedTuple):
@@ -123,6 +135,55 @@ def _at(marks: Sequence[Mark], along: int, field: int, place: float) -> float:
     gap = following[along] - last[along]
     share = min(max((place - last[along]) / gap, 0.0), 1.0) if gap else 1.0
     return last[field] + share * (following[field] - last[field])
+
+
+PACE_VERSION = 1
+"""The version of the format of a file with a pace."""
+
+MOST_PACE = 1 << 24
+"""The largest size of such a file, in bytes."""
+
+
+def pace_text(pace: Pace) -> str:
+    """A pace as JSON."""
+    return json_text(
+        {
+            "version": PACE_VERSION,
+            "step": pace.step,
+            "machines": [{"machine": role, "processor": seconds} for role, seconds in pace.processor.items()],
+        }
+    )
+
+
+def read_pace(path: str) -> Pace:
+    """The pace in a file that `launch --pace` has written. Raises DiagnosticError (`cost-profile`, `input-unreadable`)
+    with what is wrong.
+    """
+    try:
+        held: Any = json.loads(read_named(path, MOST_PACE))
+    except OSError as problem:
+        raise DiagnosticError([error("input-unreadable", problem.strerror or str(problem), Location(path))]) from None
+    except (ValueError, RecursionError) as problem:
+        raise DiagnosticError([error("cost-profile", describe_json_error(problem), Location(path))]) from None
+    fields = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
+    machines = fields.get("machines")
+    listed = cast("list[Any]", machines) if isinstance(machines, list) else []
+    each_of = [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
+    told: dict[Any, Any] = {str(each.get("machine")): each.get("processor") for each in each_of}
+    numbers: list[Any] = [fields.get("step"), *told.values()]
+    if (
+        fields.get("version") != PACE_VERSION
+        or not listed
+        or len(told) < len(listed)
+        or not all(map(_is_time, numbers))
+    ):
+        message = "it does not say how fast a job went; `pstranspile launch --pace FILE` writes that"
+        raise DiagnosticError([error("cost-profile", message, Location(path))])
+    return Pace(float(fields["step"]), {name: float(seconds) for name, seconds in told.items()}, {})
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
 class ProcessReports(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.net import calibrate
 from pstranspile.cluster.net.calibrate import TINY, fit_machines, measure, nonnegative_least_squares
-from pstranspile.cluster.net.metrics import Mark, quiet_pace, steady_pace
+from pstranspile.cluster.net.metrics import Mark, Pace, note_mark, pace_text, quiet_pace, read_pace, steady_pace
 from pstranspile.compiler.cost.profile import TIMED, read_profile
 from pstranspile.tools.cli import main
 
@@ -136,3 +136,36 @@ def test_other_work_in_a_part_of_a_run_does_not_count():
     ]
     found = quiet_pace({"trainer_0": disturbed})
     assert found.processor["trainer_0"] == pytest.approx(0.01)
+
+
+def test_a_pace_is_read_as_it_was_written(tmp_path: Path):
+    pace = Pace(0.0123, {"trainer_0": 0.01, "pserver_0": 0.002}, {})
+    (tmp_path / "pace.json").write_text(pace_text(pace))
+    assert read_pace(str(tmp_path / "pace.json")) == pace
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[1]",
+        "{",
+        '{"version": 2, "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "step": -1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "step": 1.0, "machines": [{"machine": "trainer_0"}]}',
+        '{"version": 1, "step": 1.0, "machines": [7]}',
+        '{"version": 1, "step": 1.0, "machines": []}',
+    ],
+)
+def test_other_files_have_no_pace(text: str, tmp_path: Path):
+    (tmp_path / "pace.json").write_text(text)
+    with pytest.raises(ps.DiagnosticError, match="cost-profile"):
+        read_pace(str(tmp_path / "pace.json"))
+
+
+def test_what_a_process_reported_before_it_was_started_again_does_not_count():
+    held = marks(20, 0.1, 0.01)
+    note_mark(held, Mark(15, 0.02, 3.0))
+    assert held == [Mark(15, 0.02, 3.0)]
+    note_mark(held, Mark(16, 0.03, 3.1))
+    assert len(held) == 2
