@@ -32,6 +32,9 @@ from pstranspile.ops.work import (
     operations,
 )
 
+MOST_LEVELS = 10_000
+"""The number of ops of a step from which on the memory of a block is told by its most alone."""
+
 SEQUENCE = 32
 """The length of the longest sequence of a batch, if no example tells it."""
 
@@ -60,7 +63,8 @@ class StepCost(NamedTuple):
 
     `held` are the bytes of variables that outlive the step, `peak` the most bytes of the step's other values at one
     time. `loops` counts the ops whose blocks are counted as if these ops ran them once. `levels` are the bytes of these
-    values during each op, in the order of the program; the ops of blocks stand in the place of the op that runs them.
+    values during each op, in the order of the program; the ops of blocks stand in the place of the op that runs
+    them, of many their most alone.
     """
 
     operations: float
@@ -204,8 +208,10 @@ class _StepWalk:
         )
         every = self.levels[index] = []
         for level, op in zip(levels, ops, strict=True):
-            inner = [more for block in sub_blocks(op) for more in self.levels.get(block, ())]
-            every += [level + more for more in inner] or [level]
+            blocks = [self.levels.get(block, []) for block in sub_blocks(op)]
+            if len(every) + sum(map(len, blocks)) > MOST_LEVELS:  # many ops may run one block, and blocks others
+                blocks = [[max(inner, default=0) for inner in blocks]]
+            every += [level + more for inner in blocks for more in inner] or [level]
         return peak
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
