@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 from pstranspile.cluster.pytorch import launch
 from pstranspile.tools.cli import main
-from tests.cluster.ray_cluster.jobs import require_nodes
+from tests.cluster.ray_cluster.jobs import PATIENCE, require_nodes
 from tests.frontends.torch.launched import Rows, clicks, loader
 from tests.frontends.torch.trained import assert_trained, simulated
 
@@ -24,14 +24,15 @@ def test_actors_train_as_the_simulation_does(nodes: Any):
     require_nodes(nodes)
     training = clicks()[1]
     expected = simulated(training, loader)
-    assert_trained(training, launch(training, loader, on="ray", cpus=0.5), expected)
+    assert_trained(training, launch(training, loader, on="ray", cpus=0.5, patience=PATIENCE), expected)
 
 
 def test_a_job_that_grows_gives_its_weights_back(nodes: Any):
     require_nodes(nodes)
     training = clicks()[1]
     before = training.state
-    done = launch(training, Rows(), batch=8, on="ray", cpus=0.5, trainers=(2, 2), pservers=(1, 1))
+    options: dict[str, Any] = {"batch": 8, "on": "ray", "cpus": 0.5, "patience": PATIENCE}
+    done = launch(training, Rows(), **options, trainers=(2, 2), pservers=(1, 1))
     assert len(done.fetched[0][training.loss]) == 5
     assert all((training.state[name] != before[name]).any() for name in training.names)
 

@@ -85,6 +85,8 @@ def _roi_pool_values(
 @plain_kernel("roi_pool_grad", "X@GRAD", lod="new")
 def _roi_pool_grad(X: object, ROIs: object, RoisLod: Array | None, Argmax: object, Out_GRAD: object) -> Array:
     x, places, slope = plain(X), plain(Argmax), plain(Out_GRAD)
+    if places.ndim != 4:
+        raise ValueError(f"Argmax has dims {list(places.shape)}, and not [regions, channels, rows, columns]")
     images = images_of(ROIs, RoisLod, len(x))
     result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
     region, channel, row, column = np.nonzero(places >= 0)

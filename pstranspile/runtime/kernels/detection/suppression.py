@@ -359,6 +359,8 @@ def _best_anchors(grid: _Grid, boxes: Array, side: int) -> Array:
 def _objects(grid: _Grid, x: Array, boxes: Array, labels: Array, scores: Array, matched: Array) -> _Objects:
     """The objects whose best anchor is in the mask (`matched` is its index there, or -1)."""
     side, kind = x.shape[2], x.dtype
+    if matched.ndim != 2:
+        raise ValueError(f"GTMatchMask has dims {list(matched.shape)}, and not [images, boxes]")
     image, place = np.nonzero(matched >= 0)
     box, anchor = boxes[image, place], matched[image, place]
     label = labels[image, place]

@@ -303,9 +303,16 @@ def _rows_with_successors(offsets: tuple[int, ...], ahead: int) -> Array:
     return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
 
 
+def _require_row_filter(weights: Array) -> None:
+    """Raises ValueError unless a filter has a row for each row ahead."""
+    if weights.ndim != 2:
+        raise ValueError(f"Filter has dims {list(weights.shape)}, and not [rows ahead, width]")
+
+
 @plain_kernel("row_conv", lod="own")
 def _row_conv(X: Any, Filter: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
+    _require_row_filter(Filter)
     out = x * Filter[0]
     for ahead in range(1, len(Filter)):
         rows = _rows_with_successors(tuple(lod[-1]), ahead)
@@ -316,6 +323,7 @@ def _row_conv(X: Any, Filter: Any) -> LoDTensor:
 @plain_kernel("row_conv_grad", "X@GRAD Filter@GRAD", lod="own")
 def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
     x, lod = sequences(X, "X")
+    _require_row_filter(Filter)
     grad = plain(Out_GRAD)
     x_grad, filter_grad = grad * Filter[0], np.empty_like(Filter)
     filter_grad[0] = np.add.reduce(grad * x, axis=0)
