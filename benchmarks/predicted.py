@@ -276,7 +276,7 @@ def measured(
                 started.add(role)
                 forget_most(role)
             elif memory is not None:
-                memory.update({name: max(used, memory.get(name, 0)) for name, used in in_memory().items()})
+                memory.update(in_memory())  # of a process that has ended, what it had when it was last seen
 
     ps.launch(compiled, [feed] * steps, steps=steps, threads=1, on_report=report)
     return steady_pace(marks)
