@@ -5,11 +5,13 @@
 
 Without a profile this host is calibrated first. Every model is trained by the trainers x servers of every cluster, as
 processes of one thread each, in mode sync; the models of `OTHER` also in the other modes. Printed are, for each kind of
-machine, the predicted and the measured milliseconds of its processor in a step (of several stretches of steps the
-least, from what processes report of themselves), the predicted and the measured milliseconds of a step, all machines on
-this host, and the median and the largest of the relative errors. Beside the step as it is simulated stands a plainer
-estimate of synchronous jobs (`sum`), which adds up the exchanges of a step, each as long as the busiest machine or
-link.
+machine, the predicted and the measured milliseconds of its processor in a step, the predicted and the measured
+milliseconds of a step, all machines on this host, and the median and the largest of the relative errors. What is
+measured is the mean over the steady part of a run: from when all trainers have done some steps until the first of them
+does its last. So servers that work in bursts count with all that they do, and a step is as long as trainers wait. Of
+several runs (`--runs`, where other programs use the host) each number is the least. Beside the step as it is simulated
+stands a plainer estimate of synchronous jobs (`sum`), which adds up the exchanges of a step, each as long as the
+busiest machine or link.
 
 `--links` are those of each machine: free (the sockets of the host), or a rate, to which every machine is held in both
 directions, in a network of its own (`paced.py`; needs Linux, `ip`, `tc` and the rights of root). `--memory` compares
@@ -42,7 +44,8 @@ from steps import ctr, mlp
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, Momentum, minimize
-from pstranspile.cluster.net.calibrate import processors, spent_each
+from pstranspile.cluster.net.calibrate import processors
+from pstranspile.cluster.net.metrics import Mark, Pace, steady_pace
 from pstranspile.compiler.cost.profile import Profile, parse_link, read_profile
 from pstranspile.compiler.cost.seconds import Exchange, sum_of_ops
 from pstranspile.ir.types import DType
@@ -224,7 +227,7 @@ def added_up(compiled: ps.Compiled, profile: Profile, count: int, feed: Mapping[
         rows = (each.of_rows_up + each.of_rows_down) * wire.message_of_rows
         return messages + rows + (each.up + each.down) * wire.byte + 2 * each.frames * wire.frame
 
-    trainer, *servers = (sum_of_ops(step, profile.families) for step in work.steps)
+    trainer, *servers = (sum_of_ops(step, profile.families, profile.ops) for step in work.steps)
     step = profile.step + trainer + profile.ask * sum(flow.looked_up for flow in work.flows)
     update = profile.update + max(servers)
     total = step + update
@@ -258,28 +261,25 @@ def joined(feed: Mapping[str, Any], count: int) -> dict[str, Any]:
 
 def measured(
     compiled: ps.Compiled, feed: Mapping[str, Any], steps: int, memory: dict[str, int] | None = None
-) -> tuple[dict[str, float], float]:
-    """Seconds of a processor in a step by machine, and the seconds of a step. `memory` gets the most bytes that each
-    process has had in memory at the last step.
+) -> Pace | None:
+    """The pace of a run; None if it is too short for one. `memory` gets the most bytes that each process has had in
+    memory since its first step.
     """
-    cpu: dict[str, dict[int, float]] = {}
-    clock: dict[int, float] = {}
+    marks: dict[str, list[Mark]] = {}
     started: set[str] = set()
 
     def report(role: str, fields: Mapping[str, Any]) -> None:
         if "step" in fields and "cpu" in fields:
             step = int(fields["step"])
-            cpu.setdefault(role, {})[step] = float(fields["cpu"])
-            if role == "trainer_0":
-                clock[step] = perf_counter()
+            marks.setdefault(role, []).append(Mark(step, float(fields["cpu"]), perf_counter()))
             if memory is not None and step == 1 and role not in started:
                 started.add(role)
                 forget_most(role)
-            elif memory is not None and step >= steps - 1:
-                memory.update(in_memory())
+            elif memory is not None:
+                memory.update(in_memory())  # of a process that has ended, what it had when it was last seen
 
     ps.launch(compiled, [feed] * steps, steps=steps, threads=1, on_report=report)
-    return {role: spent_each(marks, steps) for role, marks in cpu.items()}, spent_each(clock, steps)
+    return steady_pace(marks)
 
 
 def processes() -> Iterator[tuple[str, Path]]:
@@ -344,7 +344,7 @@ class Errors:
 def of_machine(of_roles: Mapping[str, Any], machine: str) -> float:
     """The mean of the processes that a machine of the cost stands for."""
     kind = "trainer" if machine.startswith("trainer") else machine
-    return statistics.mean(value for role, value in of_roles.items() if role.startswith(kind))
+    return statistics.mean([value for role, value in of_roles.items() if role.startswith(kind)] or [0.0])
 
 
 def time_of(
@@ -366,10 +366,11 @@ def time_of(
     for _ in range(runs):
         before, start = busy_of_others(), perf_counter()
         with paced(roles, parse_link(link).bytes_per_second) if given else contextlib.nullcontext():
-            spent, took = measured(compiled, joined(feed, job.trainers), steps)
+            pace = measured(compiled, joined(feed, job.trainers), steps)
         others = min(others, (busy_of_others() - before) / (perf_counter() - start) / processors())
-        step = min(step, took)
-        cpu = {role: min(seconds, cpu.get(role, seconds)) for role, seconds in spent.items()}
+        assert pace is not None
+        step = min(step, pace.step)
+        cpu = {role: min(seconds, cpu.get(role, seconds)) for role, seconds in pace.processor.items()}
         if others <= QUIET:
             break
     told: list[str] = []

@@ -1,44 +1,65 @@
 """Measures what a machine needs for a step, in seconds: the `Profile` that `plan --cost` reckons with.
 
-Programs of all families of ops, in several sizes, run in this process; then small jobs of trainers and servers run as
-processes, which exchange frames on sockets of this host. What is measured are seconds of a processor, of several runs
-the least, as other programs may share the host. Every measurement is a sum of known numbers (calls, operations, bytes,
-messages) times unknown seconds. The seconds that fit all measurements best, in the least squares of relative errors and
-none below 0, are the profile.
+Programs of all families of ops, in several sizes, run in this process, each op timed in the step in which it stands;
+then small jobs of trainers and servers run as processes, which exchange frames on sockets of this host. What is
+measured are seconds of a processor; of several steps, or stretches of them, those that a quarter stay below count, as
+other programs may share the host. Every measurement is a sum of known numbers (calls, operations, bytes, messages)
+times unknown seconds. The seconds that fit all measurements best, in the least squares of relative errors and none
+below 0, are the profile.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import platform
+import selectors
+import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from itertools import pairwise
 from operator import mul
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from threading import Thread
-from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from time import perf_counter, sleep, thread_time
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pstranspile.cluster.net.launch import launch
+from pstranspile.cluster.data.serialized_feeds import read_value, serialize_value
+from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.metrics import Mark, Pace, quiet_pace
+from pstranspile.cluster.net.process import ProcessPlace, play
+from pstranspile.cluster.net.status import STATUS, StatusPipe
+from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.terms import Terms
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
 from pstranspile.compiler.cost.profile import TIMED, Profile, Rate, Wire
-from pstranspile.compiler.cost.seconds import sum_of_ops, terms_of
+from pstranspile.compiler.cost.seconds import Work, sum_of_ops
 from pstranspile.compiler.cost.steps import step_cost
+from pstranspile.compiler.folders import files_of
 from pstranspile.compiler.job import Job
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.argument_checks import check_arguments
-from pstranspile.ir.model import FrozenMap, Module
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import FrozenMap, Module, Program
 from pstranspile.ops.work import Family
 from pstranspile.runtime.arithmetic import arithmetic_name
+from pstranspile.runtime.files.outputs import work_folder, write_outputs
 from pstranspile.runtime.run.frame import Execution
-from pstranspile.runtime.run.prepared import Prepared, run
+from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory, run
 from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.run.source import Source
 from pstranspile.runtime.values import LoDTensor
 
 
@@ -67,7 +88,7 @@ class Trial(NamedTuple):
 
 @check_arguments
 def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
-    """The profile of this host, measured in about half a minute.
+    """The profile of this host, measured in less than half a minute.
 
     Matrices are multiplied by as many threads as numpy's library uses in this process: one, if `OMP_NUM_THREADS=1` was
     set before numpy was imported. `tell` is called with a line about what is measured. Raises DiagnosticError if no
@@ -78,15 +99,15 @@ def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
 
 def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
     """The profile of this host, measured with some effort."""
-    families = _families(effort, tell)
-    seconds, wire, factors = _machines(effort, families, tell)
+    families, ops = _rates(effort, tell)
+    seconds, wire, factors, wake = _machines(effort, families, ops, tell)
     with_what = {
         "arithmetic": arithmetic_name(""),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "pstranspile": _version(),
     }
-    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors)
+    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors, ops, wake)
 
 
 def _version() -> str:
@@ -101,44 +122,138 @@ def processors() -> int:
     return len(usable(0)) if usable is not None else os.cpu_count() or 1
 
 
-# The families of ops.
+# The rates of ops.
 
 
-def _families(effort: Effort, tell: Callable[[str], object]) -> Mapping[Family, Rate]:
-    """The rates of all families, from the steps of the trials. The first unknown is a step beside its ops."""
-    lines: list[list[float]] = []
-    times: list[float] = []
+class TimedOps(NamedTuple):
+    """Ops of a step that ran as one, which have a kind and a family: their calls, operations and bytes touched, and the
+    seconds.
+    """
+
+    kind: str
+    family: Family
+    calls: float
+    operations: float
+    touched: float
+    seconds: float
+
+
+def _rates(effort: Effort, tell: Callable[[str], object]) -> tuple[Mapping[Family, Rate], Mapping[str, Rate]]:
+    """The rates of families, and of the kinds of ops that were measured in sizes that differ enough."""
+    found: list[TimedOps] = []
     for trial in trials(effort.divisor):
         tell(f"measuring {trial.name}")
-        terms = terms_of(step_cost(trial.module.main, trial.rows, example=trial.feed))
-        lines.append([1.0, *(number for family in TIMED for number in terms[family])])
-        times.append(_seconds(trial, effort))
-    found = nonnegative_least_squares(lines, times)[1:]
-    return FrozenMap({family: Rate(*found[3 * at : 3 * at + 3]) for at, family in enumerate(TIMED)})
+        found += _timed_ops(trial, effort)
+    families: dict[Family, Rate] = {
+        family: _rate([each for each in found if each.family == family]) for family in TIMED
+    }
+    of_kind: dict[str, list[TimedOps]] = {}
+    for each in found:
+        of_kind.setdefault(each.kind, []).append(each)
+    own = {kind: _rate(ops) for kind, ops in of_kind.items() if _differ(ops)}
+    return FrozenMap(families), FrozenMap(dict(sorted(own.items())))
 
 
-def _seconds(trial: Trial, effort: Effort) -> float:
-    """The seconds of a processor for a step: a quarter of all measured steps are faster.
+def _rate(ops: Sequence[TimedOps]) -> Rate:
+    """The rate that fits ops best."""
+    return Rate(*nonnegative_least_squares([each[2:5] for each in ops], [each.seconds for each in ops]))
+
+
+def _differ(ops: Sequence[TimedOps]) -> bool:
+    """Whether the sizes of ops of a kind differ enough to tell a rate."""
+    sizes = [each.operations + each.touched for each in ops]
+    return len(ops) >= LEAST_OPS and max(sizes) >= SPAN * max(min(sizes), 1.0)
+
+
+LEAST_OPS = 3
+"""The fewest ops of a kind that tell its rate."""
+
+SPAN = 16
+"""The least ratio of the largest to the smallest of them."""
+
+
+def _timed_ops(trial: Trial, effort: Effort) -> list[TimedOps]:
+    """The ops of a trial's step with their seconds of a processor: a quarter of all measured steps are faster.
 
     As in a job, each step has a batch of its own, and finds little of what it reads in the processor's cache: messages
     and other machines have used it since the step before.
     """
+    costs = {op.number: op for op in step_cost(trial.module.main, trial.rows, example=trial.feed).ops}
     scope = Scope()
     run(trial.module["startup"], scope=scope)
-    prepared = Prepared(Execution(trial.module.main, scope), tuple(trial.feed), ())
-    for _ in range(3):
+    prepared = _PreparedTrial(Execution(trial.module.main, scope), tuple(trial.feed), ())
+    end = perf_counter() + effort.seconds
+    for _ in range(WARM_STEPS):
         prepared.step(trial.feed)
+        if perf_counter() > end:
+            break
     others = np.zeros(OTHERS // 8)
-    found: list[float] = []
+    found: list[list[float]] = []
     end = perf_counter() + effort.seconds
     while len(found) < LEAST_STEPS or (perf_counter() < end and len(found) < MOST_STEPS):
         batch = {name: _copy_value(value) for name, value in trial.feed.items()}
         others += 1.0
-        start = process_time()
-        prepared.step(batch)
-        found.append(process_time() - start)
-    return max(sorted(found)[len(found) // 4], 1e-7)
+        found.append(prepared.seconds_of_ops(batch))
+    seconds = [sorted(each)[len(found) // 4] for each in zip(*found, strict=True)]
+    result: list[TimedOps] = []
+    for numbers, spent in zip(prepared.order, seconds, strict=True):
+        ops = [costs[number] for number in numbers if number in costs]
+        if ops:
+            calls, operations = sum(op.runs * op.calls for op in ops), sum(op.operations for op in ops)
+            touched = sum(op.touched for op in ops)
+            result.append(TimedOps(ops[0].kind, ops[0].family, calls, operations, touched, max(spent, 1e-7)))
+    return result
 
+
+class _TimedSource(Source):
+    """A function of a program that tells the time after each of its ops, or of those that run as one."""
+
+    def __init__(self, program: Program, feeds: Sequence[str], not_plain: frozenset[str], groups: Any):
+        self.order: list[list[int]] = []
+        """The numbers of the ops between two times."""
+        self.times: list[float] = []
+        super().__init__(program, feeds, (), not_plain, groups)
+
+    def _load_from_scope(self) -> None:
+        super()._load_from_scope()
+        self.names["tell_time"] = lambda: self.times.append(thread_time())
+        self._add("tell_time()")
+
+    def _free(self, index: int, touched: Iterable[str]) -> None:
+        super()._free(index, touched)
+        self._add("tell_time()")
+        self.order.append(self.groups[index][0] if index in self.groups else [index])
+
+
+class _PreparedTrial(Prepared):
+    """A prepared program whose ops are timed, each in the step in which it stands."""
+
+    def _compile(self, not_plain: frozenset[str]) -> None:
+        keep_freed_memory()
+        self._timed = self.source = _TimedSource(self.program, self.feeds, not_plain, self.execution.groups)
+        self._step = self._timed.compile_function("<trial>")
+
+    @property
+    def order(self) -> Sequence[Sequence[int]]:
+        """The numbers of the ops that were timed together."""
+        return self._timed.order
+
+    def seconds_of_ops(self, batch: Mapping[str, Any]) -> list[float]:
+        """The seconds of the ops of a step, without those that it takes to tell the time."""
+        self._timed.times.clear()
+        self.step(batch)
+        start = thread_time()
+        for _ in range(TOLD_TIMES):
+            thread_time()
+        own = (thread_time() - start) / TOLD_TIMES
+        return [last - first - own for first, last in pairwise(self._timed.times)]
+
+
+WARM_STEPS = 20
+"""The steps before those that are measured: small parameters move together after some."""
+
+TOLD_TIMES = 10
+"""How often the time is told to find out how long that takes."""
 
 OTHERS = 1 << 22
 """The bytes that are used between two steps of a trial."""
@@ -155,28 +270,32 @@ def _copy_value(value: Any) -> Any:
     return value._replace(data=value.data.copy()) if isinstance(value, LoDTensor) else value.copy()
 
 
-def nonnegative_least_squares(lines: Sequence[Sequence[float]], times: Sequence[float]) -> list[float]:
-    """The numbers x of at least 0 for which the sums `lines @ x` differ least from `times`, relative to these.
+def nonnegative_least_squares(
+    lines: Sequence[Sequence[float]], values: Sequence[float], scales: Sequence[float] | None = None
+) -> list[float]:
+    """The numbers x of at least 0 for which the sums `lines @ x` differ least from `values`, relative to `scales`
+    (default: the values).
 
     The active-set method of Lawson and Hanson (1974): unknowns are let in one by one, the one along which the error
     falls most, and those that a solution would make negative are taken out again.
     """
-    matrix: Any = np.asarray(lines, "float64") / np.asarray(times, "float64")[:, None]
+    of: Any = np.asarray(values if scales is None else scales, "float64")
+    matrix: Any = np.asarray(lines, "float64") / of[:, None]
+    goal: Any = np.asarray(values, "float64") / of
     scale: Any = np.sqrt((matrix**2).sum(axis=0))
     used: Any = scale > 0
     matrix = matrix / np.where(used, scale, 1.0)
-    ones: Any = np.ones(len(times))
     result: Any = np.zeros(matrix.shape[1])
     free: Any = np.zeros(matrix.shape[1], bool)
     for _ in range(3 * matrix.shape[1]):
-        gradient: Any = matrix.T @ (ones - matrix @ result)
+        gradient: Any = matrix.T @ (goal - matrix @ result)
         gradient[free | ~used] = -np.inf
         if gradient.max() < 1e-9:
             break
         free[int(gradient.argmax())] = True
         while True:
             solved: Any = np.zeros_like(result)
-            solved[free] = np.linalg.lstsq(matrix[:, free], ones, rcond=None)[0]
+            solved[free] = np.linalg.lstsq(matrix[:, free], goal, rcond=None)[0]
             below: Any = free & (solved <= 0)
             if not below.any():
                 break
@@ -204,30 +323,41 @@ def trials(divisor: int) -> Iterator[Trial]:
     for size in (4, 64, 256, 700):
         size = of(size)
         model = L.Draft(seed=1)
-        x, y = L.data(model, "x", [size, size]), L.data(model, "y", [size, size])
-        out = x
-        for _ in range(6):
-            out = L.relu(L.elementwise_mul(L.relu(L.elementwise_add(out, y)), y))
-            out = L.scale(L.elementwise_sub(L.square(out), x), 0.5)
+        x, y = L.data(model, "x", [size, 4]), L.data(model, "y", [size, size])
+        out = first = L.fc(x, size, act="tanh")
         for _ in range(2):
-            out = L.sigmoid(L.tanh(out))
-        yield trial("ops on each element", model, {"x": floats(size, size), "y": floats(size, size)}, size)
+            out = L.relu(L.elementwise_mul(L.relu(L.elementwise_add(out, y)), y))
+            out = L.scale(L.elementwise_sub(L.square(out), first), 0.5)
+        minimize(L.mean(L.sigmoid(out)), SGD(0.0))
+        yield trial("ops on each element", model, {"x": floats(size, 4), "y": floats(size, size)}, size)
     for size in (4, 64, 256, 700):
         size = of(size)
         model = L.Draft(seed=1)
-        x = L.data(model, "x", [size, size])
-        for _ in range(6):
-            L.reduce_sum(x, dim=0)
-            L.reduce_max(x, dim=1)
-            L.mean(x)
-        yield trial("sums", model, {"x": floats(size, size)}, size)
+        out = L.fc(L.data(model, "x", [size, 4]), size)
+        sums = [L.reduce_sum(out, dim=0), L.reduce_mean(out, dim=1), L.reduce_sum(out, dim=1, keep_dim=True)]
+        largest = L.mean(L.reduce_max(out, dim=1))
+        minimize(L.sums([largest, *(L.mean(each) for each in (*sums, out))]), SGD(0.0))
+        yield trial("sums", model, {"x": floats(size, 4)}, size)
     for size in (4, 64, 256, 700):
         size = of(size)
         model = L.Draft(seed=1)
-        x = L.data(model, "x", [size, size])
-        for _ in range(6):
-            L.concat([L.transpose(x, [1, 0]), x], axis=1)
-        yield trial("moved numbers", model, {"x": floats(size, size)}, size)
+        out = L.fc(L.data(model, "x", [size, 4]), size)
+        for _ in range(2):
+            joined = L.concat([L.transpose(out, [1, 0]), out], axis=1)
+            out = L.split(L.reshape(joined, [2 * size, size]), 2, dim=0)[0]
+        minimize(L.mean(out), SGD(0.0))
+        yield trial("moved numbers", model, {"x": floats(size, 4)}, size)
+    for rows, wide in ((2, 4), (8, 32), (16, 128)):
+        rows, wide = of(rows), of(wide)
+        model = L.Draft(seed=1)
+        out = L.data(model, "x", [-1, 8, wide])
+        for _ in range(2):
+            query, key, value = (L.fc(out, wide, num_flatten_dims=2) for _ in range(3))
+            weights = L.dropout(L.softmax(L.matmul(query, key, transpose_y=True, alpha=0.5)), 0.1)
+            heads = L.transpose(L.reshape(L.matmul(weights, value), [0, 8, 2, wide // 2]), [0, 2, 1, 3])
+            out = L.layer_norm(L.elementwise_add(out, L.reshape(heads, [0, 8, wide])), begin_norm_axis=2)
+        minimize(L.mean(out), SGD(0.0))
+        yield trial("attention", model, {"x": floats(rows, 8, wide)}, rows)
     for rows, wide in ((4, 4), (64, 16), (256, 64), (256, 512)):
         rows, wide = of(rows), of(wide)
         model = L.Draft(seed=1)
@@ -245,12 +375,12 @@ def trials(divisor: int) -> Iterator[Trial]:
         for _ in range(4):
             L.matmul(x, y)
         yield trial("products", model, {"x": floats(rows, inner), "y": floats(inner, wide)}, rows)
-    for rows, wide in ((8, 8), (64, 128), (256, 256)):
+    for rows, wide in ((8, 8), (32, 32), (64, 128), (256, 256), (12, 800)):
         rows, wide = of(rows), of(wide)
         model = L.Draft(seed=1)
         hidden = L.data(model, "x", [-1, wide])
-        for _ in range(4):
-            hidden = L.fc(hidden, wide, act="relu")
+        for act in ("relu", "tanh", "relu", "sigmoid"):
+            hidden = L.fc(hidden, wide, act=act)
         minimize(L.mean(hidden), SGD(0.0))
         yield trial("layers", model, {"x": floats(rows, wide)}, rows)
     for rows, size, channels, filters, window in (
@@ -288,6 +418,17 @@ def trials(divisor: int) -> Iterator[Trial]:
         minimize(L.mean(hidden), SGD(0.0))
         offsets = [tokens * at // 4 for at in range(5)] if tokens >= 4 else [0, tokens]
         yield trial("sequences", model, {"x": LoDTensor(floats(tokens, x.shape[1]), [offsets])}, tokens)
+    for tokens, width in ((8, 4), (100, 12), (300, 24)):
+        tokens, width = of(tokens), of(width)
+        model = L.Draft(seed=1)
+        x = L.data(model, "x", [-1, width], lod_level=1)
+        label = L.data(model, "label", [-1, 1], dtype="int64", lod_level=1)
+        scores = L.fc(x, width)
+        minimize(L.mean(L.linear_chain_crf(scores, label, param_attr="weights")), SGD(0.0))
+        L.crf_decoding(scores, "weights")
+        offsets = [tokens * at // 4 for at in range(5)] if tokens >= 4 else [0, tokens]
+        drawn = {"x": floats(tokens, width), "label": rng.integers(0, width, (tokens, 1))}
+        yield trial("sequences of labels", model, {n: LoDTensor(v, [offsets]) for n, v in drawn.items()}, tokens)
     for rows, width, optimizer in (
         (16, 4, SGD(0.0)),
         (256, 16, SGD(0.0)),
@@ -326,116 +467,295 @@ def trials(divisor: int) -> Iterator[Trial]:
 # Machines and messages.
 
 
+def _wake(effort: Effort) -> float:
+    """The seconds of a processor that a process needs besides for a step before which it has slept.
+
+    Every other step comes after a sleep, as long as a server works for a trainer.
+    """
+    rows, wide = 32, 64
+    model = L.Draft(seed=1)
+    hidden = L.data(model, "x", [-1, wide])
+    for _ in range(4):
+        hidden = L.fc(hidden, wide, act="relu")
+    minimize(L.mean(hidden), SGD(0.0))
+    module, scope = model.module(), Scope()
+    run(module["startup"], scope=scope)
+    prepared = Prepared(Execution(module.main, scope), ("x",), ())
+    feed = {"x": np.ones((rows, wide), "float32")}
+    for _ in range(WARM_STEPS):
+        prepared.step(feed)
+    spent: tuple[list[float], list[float]] = [], []
+    end = perf_counter() + 4 * effort.seconds
+    while len(spent[1]) < LEAST_STEPS or perf_counter() < end:
+        for slept, held in enumerate(spent):
+            start = thread_time()
+            if slept:
+                sleep(SLEEP)
+            prepared.step(feed)
+            held.append(thread_time() - start)
+    awake, woken = (sorted(held)[len(held) // 4] for held in spent)
+    return max(woken - awake, 0.0)
+
+
+SLEEP = 5e-4
+"""The seconds of such a sleep."""
+
+
+class _Job(NamedTuple):
+    """A job that was measured: its machines of each kind, what they do and exchange in a step, and their pace."""
+
+    trainers: int
+    servers: int
+    work: Work
+    pace: Pace
+
+
 def _machines(
-    effort: Effort, families: Mapping[Family, Rate], tell: Callable[[str], object]
-) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float]]:
-    """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; and of messages.
-    The last are the factors of ops, and of all else, where more machines run than the host has processors.
+    effort: Effort, families: Mapping[Family, Rate], ops: Mapping[str, Rate], tell: Callable[[str], object]
+) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float], float]:
+    """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; those of messages;
+    the factors of ops, and of all else, where twice as many machines run as the host has processors; and the seconds to
+    wake.
     """
     lines: list[list[float]] = []
     times: list[float] = []
-    ops: list[float] = []
-    crowded: list[bool] = []
-    for name, count, module, feed, rows in _jobs(effort.divisor):
-        tell(f"measuring {name}, as processes")
-        job = Job(pservers=count, trainers=count, batch_rows=rows // count, min_block_size=1 << 13)
-        compiled = compile_job(module, job)
-        work = cost(compiled).work
-        assert work is not None
-        spent = _spent(compiled, feed, effort.steps)
-        trained, *served = (sum_of_ops(step, families) for step in work.steps)
-        told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in work.flows]
-        asked = sum(flow.looked_up for flow in work.flows)
-        lines.append([1.0, 0.0, asked, 0.0, *map(sum, zip(*told, strict=True))])
-        times.append(median(spent[f"trainer_{number}"] for number in range(count)))
-        for number, flow in enumerate(work.flows):
-            lines.append([0.0, 1.0, 0.0, *(count * each for each in (flow.looked_up, *told[number]))])
-            times.append(spent[f"pserver_{number}"])
-        ops += [trained, *served]
-        crowded += [2 * count > processors()] * (1 + count)
-    alone = [at for at, each in enumerate(crowded) if not each] or [*range(len(lines))]
-    left = [max(times[at] - ops[at], 0.1 * times[at]) for at in alone]
-    found = nonnegative_least_squares([lines[at] for at in alone], left)
+    of_ops: list[float] = []
+    extra: list[float] = []
+    waking: list[float] = []
+    tell("measuring how long a process takes to wake")
+    wake = _wake(effort)
+    for job in _measured_jobs(effort, tell):
+        trained, *served = (sum_of_ops(step, families, ops) for step in job.work.steps)
+        told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in job.work.flows]
+        asked = sum(flow.looked_up for flow in job.work.flows)
+        rows = [("trainer_0", [1.0, 0.0, asked, 0.0, *map(sum, zip(*told, strict=True))], trained)]
+        for number, flow in enumerate(job.work.flows):
+            numbers = [job.trainers * each for each in (flow.looked_up, *told[number])]
+            rows.append((f"pserver_{number}", [0.0, 1.0, 0.0, *numbers], served[number]))
+        for role, line, own in rows:
+            lines.append(line)
+            waking.append(wake * job.pace.sleeps[role])
+            times.append(max(job.pace.processor[role], 1e-6))
+            of_ops.append(own)
+            extra.append(max(0.0, (job.trainers + job.servers) / processors() - 1.0))
+    found, factors = fit_machines(lines, times, of_ops, waking, extra)
     step, update, ask, lookup, message, of_rows, frame, byte = found
-    together = [at for at, each in enumerate(crowded) if each and len(alone) < len(lines)]
-    sums = [[ops[at], sum(map(mul, lines[at], found))] for at in together]
-    factors = (
-        [max(1.0, each) for each in nonnegative_least_squares(sums, [times[at] for at in together])]
-        if sums
-        else [1.0, 1.0]
-    )
     latency, rate = _link(effort)
-    wire = Wire(message, of_rows, frame, byte, latency, rate)
-    return (step, update, ask, lookup), wire, (factors[0], factors[1])
+    return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate), factors, wake
 
 
-def _jobs(divisor: int) -> Iterator[tuple[str, int, Module, dict[str, Any], int]]:
-    """Models whose jobs differ in messages, bytes and lookups: name, number of trainers and of servers, module, a
-    batch, its rows.
+def fit_machines(
+    lines: Sequence[Sequence[float]],
+    times: Sequence[float],
+    ops: Sequence[float],
+    waking: Sequence[float],
+    extra: Sequence[float],
+) -> tuple[list[float], tuple[float, float]]:
+    """The seconds that fit best what machines took beside their ops and beside waking, and how many times slower ops,
+    and all else, are where there are twice as many machines as processors; `extra` says by how much there are more, 1
+    for twice as many.
+
+    The seconds are fitted with the factors as far as they are known, then these with the seconds, and so on. Errors
+    count relative to all that a machine took.
     """
-    kinds = (
-        ("one parameter", 1, 1, 8),
-        ("many parameters", 1, 24, 8),
-        ("some parameters", 1, 8, 120),
-        ("a large parameter", 1, 1, 700),
-        ("few parameters on two servers", 2, 2, 8),
-        ("many parameters on two servers", 2, 24, 8),
-    )
-    for name, machines, count, wide in kinds:
+    factors = 1.0, 1.0
+    found: list[float] = []
+    together = [number for number, more in enumerate(extra) if more]
+    for _ in range(ROUNDS):
+        of_ops, other = ([1.0 + more * (factor - 1.0) for more in extra] for factor in factors)
+        each_left = zip(times, ops, of_ops, waking, other, strict=True)
+        left = [time - own * slower - slept * beside for time, own, slower, slept, beside in each_left]
+        scaled = [[slower * each for each in line] for line, slower in zip(lines, other, strict=True)]
+        found = nonnegative_least_squares(scaled, left, times)
+        if not together:
+            break
+        sums = [sum(map(mul, line, found)) + slept for line, slept in zip(lines, waking, strict=True)]
+        slower = [[extra[n] * ops[n], extra[n] * sums[n]] for n in together]
+        beside = [times[n] - ops[n] - sums[n] for n in together]
+        more = nonnegative_least_squares(slower, beside, [times[n] for n in together])
+        factors = 1.0 + more[0], 1.0 + more[1]
+    return found, factors
+
+
+ROUNDS = 12
+"""How often the seconds and the factors of crowded hosts are fitted in turn."""
+
+
+# The machines of these jobs are forked from a process that has imported all they need, so that none waits for that.
+
+
+def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[_Job]:
+    """Yields the jobs of calibration, measured. Raises DiagnosticError."""
+    command = [sys.executable, "-c", f"from {__name__} import fork_jobs; fork_jobs()"]
+    environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
+    environment.pop(STATUS, None)
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    with work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True, text=True
+        )
+        try:
+            for number, (name, trainers, servers, module, loss, feed, rows) in enumerate(_jobs(effort.divisor)):
+                job = Job(
+                    pservers=servers, trainers=trainers, batch_rows=rows // trainers, min_block_size=MIN_BLOCK_SIZE
+                )
+                compiled = compile_job(module, job)
+                calculated = cost(compiled).work
+                assert calculated is not None
+                assert process.stdin is not None
+                assert process.stdout is not None
+                folder = work / "compiled" / str(number)
+                write_outputs(folder, dict(files_of(compiled, "ir")))
+                fed = work / f"{number}.fed"
+                fed.write_bytes(serialize_value([feed] * effort.steps))
+                tell(f"measuring {name}, as processes")
+                asked = {"folder": str(folder), "fetch": [loss], "feed": str(fed), "steps": effort.steps}
+                process.stdin.write(json.dumps(asked) + "\n")
+                process.stdin.flush()
+                told = process.stdout.readline()
+                if not told:
+                    raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")])
+                marks = {role: [Mark(*each) for each in of] for role, of in json.loads(told).items()}
+                yield _Job(trainers, servers, calculated, quiet_pace(marks))
+        except BrokenPipeError:
+            raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")]) from None
+        finally:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def _jobs(divisor: int) -> Iterator[tuple[str, int, int, Module, str, dict[str, Any], int]]:
+    """Models whose jobs differ in messages, bytes, lookups and machines: name, number of trainers and of servers,
+    module, its loss, a batch, its rows.
+    """
+    for name, trainers, servers, count, wide in (
+        ("one parameter", 1, 1, 1, 8),
+        ("many parameters", 1, 1, 24, 8),
+        ("some parameters", 1, 1, 8, 120),
+        ("a large parameter", 1, 1, 1, 700),
+        ("one parameter of two trainers", 2, 1, 1, 8),
+        ("some parameters of two trainers", 2, 1, 6, 60),
+        ("few parameters on two servers", 1, 2, 2, 8),
+        ("some parameters on two servers", 1, 2, 8, 120),
+        ("few parameters of two trainers on two servers", 2, 2, 2, 8),
+        ("many parameters of two trainers on two servers", 2, 2, 24, 8),
+    ):
         wide = max(4, wide // divisor)
         model = L.Draft(seed=1)
         x = L.data(model, "x", [-1, wide])
-        minimize(L.mean(L.sums([L.fc(x, wide, bias_attr=False) for _ in range(count)])), SGD(0.0))
-        yield name, machines, model.module(), {"x": np.ones((4, wide), "float32")}, 4
+        loss = L.mean(L.sums([L.fc(x, wide, bias_attr=False) for _ in range(count)]))
+        minimize(loss, SGD(0.0))
+        rows = 4 * trainers
+        yield name, trainers, servers, model.module(), loss.name, {"x": np.ones((rows, wide), "float32")}, rows
     for name, machines, tables, rows in (
         ("lookups of rows", 1, 1, 2048),
         ("lookups in some tables", 1, 3, 700),
         ("lookups in many tables", 1, 8, 256),
-        *_SLICED,
+        ("lookups in many tables on two servers", 2, 8, 512),
     ):
         rows, high = max(4, rows // divisor), 20000 // divisor
         model = L.Draft(seed=1)
         ids = [L.data(model, f"x{number}", [-1, 1], dtype="int64") for number in range(tables)]
-        minimize(L.mean(L.sums([L.embedding(each, (high, 16), is_sparse=True) for each in ids])), SGD(0.0))
+        loss = L.mean(L.sums([L.embedding(each, (high, 16), is_sparse=True) for each in ids]))
+        minimize(loss, SGD(0.0))
         drawn = np.random.default_rng(0).integers(0, high, (rows, 1))
-        yield name, machines, model.module(), {each.name: drawn for each in ids}, rows
+        yield name, machines, machines, model.module(), loss.name, {each.name: drawn for each in ids}, rows
     model = L.Draft(seed=1)
     size = max(4, 160 // divisor)
     out = x = L.data(model, "x", [-1, size])
     for _ in range(12):
         out = L.elementwise_mul(L.relu(L.elementwise_add(out, x)), x)
-    minimize(L.mean(L.fc(L.softmax(out), size, bias_attr=False)), SGD(0.0))
-    yield "ops on two trainers", 2, model.module(), {"x": np.ones((2 * size, size), "float32")}, 2 * size
+    loss = L.mean(L.fc(L.softmax(out), size, bias_attr=False))
+    minimize(loss, SGD(0.0))
+    feed = {"x": np.ones((2 * size, size), "float32")}
+    yield "ops on two trainers", 2, 2, model.module(), loss.name, feed, 2 * size
 
 
-_SLICED = (("lookups on two servers", 2, 1, 512), ("lookups in many tables on two servers", 2, 8, 512))
-"""Jobs whose tables have slices on both servers: name, machines of each kind, tables, rows of a batch."""
+MIN_BLOCK_SIZE = 1 << 13
+"""The least elements of a slice of these jobs' parameters."""
 
 
-def _spent(compiled: Any, feed: Mapping[str, Any], steps: int) -> dict[str, float]:
-    """Seconds of a processor in a step, by machine: the least mean of several stretches of steps."""
-    marks: dict[str, dict[int, float]] = {}
-
-    def report(role: str, fields: Mapping[str, Any]) -> None:
-        if "step" in fields and "cpu" in fields:
-            marks.setdefault(role, {})[int(fields["step"])] = float(fields["cpu"])
-
-    repeated = {name: np.broadcast_to(value, (steps, *np.shape(value))) for name, value in feed.items()}
-    launch(compiled, repeated, steps=steps, threads=1, on_report=report)
-    return {role: spent_each(of_role, steps) for role, of_role in marks.items()}
+def fork_jobs() -> None:
+    """Runs the jobs that are asked for on stdin, each with its machines as processes, and writes on stdout what they
+    have reported. The process that calibrates starts a process with this.
+    """
+    for line in sys.stdin:
+        asked = json.loads(line)
+        marks = _fork_machines(load_job_folder(asked["folder"]), asked["fetch"], asked["feed"], asked["steps"])
+        print(json.dumps(marks), flush=True)
 
 
-STRETCHES = 6
-"""The number of stretches in which a job's steps are cut, without the first of them."""
+def _fork_machines(folder: JobFolder, fetch: Sequence[str], feed: str, steps: int) -> dict[str, list[list[float]]]:
+    """The steps that the machines of a job report, by role, as the fields of `Mark`."""
+    ports = Ports(len(folder.roles))
+    names = sorted(folder.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
+    addresses = dict(zip(names, ports.addresses, strict=True))
+    marks: dict[str, list[list[float]]] = {name: [] for name in names}
+    gc.collect()
+    gc.freeze()
+    with selectors.DefaultSelector() as selector:
+        for role in names:
+            reading, writing = os.pipe()
+            if not os.fork():
+                _play(folder, role, addresses, fetch, feed, steps, writing)
+            os.close(writing)
+            selector.register(reading, selectors.EVENT_READ, (role, bytearray()))
+        while selector.get_map():
+            for key, _ in selector.select():
+                role, rest = key.data
+                data = os.read(key.fd, 1 << 16)
+                clock = perf_counter()
+                if not data:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                rest += data
+                *lines, last = bytes(rest).split(b"\n")
+                rest[:] = last
+                for fields in map(json.loads, lines):
+                    if "step" in fields:
+                        marks[role].append([fields["step"], fields["cpu"], clock, fields["sleeps"]])
+    for _ in names:
+        _, status = os.wait()
+        if status:
+            raise SystemExit(1)
+    ports.close()
+    return marks
 
 
-def spent_each(marks: Mapping[int, float], steps: int) -> float:
-    """The seconds of a step, from those that a machine had used after steps: the least of several stretches' means."""
-    length = max(1, (steps - 1) // (STRETCHES + 1))
-    ends = [min(steps, 1 + length * at) for at in range(1, STRETCHES + 2)]
-    known = [end for end in ends if end in marks]
-    means = [(marks[last] - marks[first]) / (last - first) for first, last in pairwise(known) if last > first]
-    return max(min(means, default=0.0), 1e-6)
+def _play(
+    folder: JobFolder,
+    role: str,
+    addresses: Mapping[str, str],
+    fetch: Sequence[str],
+    feed: str,
+    steps: int,
+    writing: int,
+) -> NoReturn:
+    """Plays a machine in a forked process, which then ends."""
+    status = 1
+    try:
+        gc.unfreeze()
+        os.environ[STATUS] = str(writing)
+        cluster = folder.cluster(fetch=fetch)
+        if role.startswith("trainer"):
+            cluster.feed(read_value(feed))
+        play(cluster, role, Terms(folder.hash), ProcessPlace(addresses), steps, _SleepReports())
+        status = 0
+    except BaseException:  # the process must not go on as the one from which it was forked
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class _SleepReports(StatusPipe):
+    """Reports with the number of times that the process has slept."""
+
+    def __call__(self, **fields: Any) -> None:
+        """Sends a report."""
+        super().__call__(**fields, sleeps=getrusage(RUSAGE_SELF).ru_nvcsw)
 
 
 def _link(effort: Effort) -> tuple[float, float]:

@@ -1,19 +1,28 @@
-"""The progress of a job in the form that Prometheus collects, from the last report of each process."""
+"""The progress of a job in the form that Prometheus collects, from the last report of each process; and how fast its
+machines go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
+from math import isfinite
 from queue import Empty
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.net.loop import CALL, ByteReader, Channel, Event, Loop
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing, visible
+from pstranspile.ir.json_text import describe_json_error, json_text
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_named
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")
 """The first bytes of the requests that are answered."""
@@ -23,6 +32,158 @@ MOST_REQUEST = 1 << 14
 
 FRESH = 0.5
 """Seconds for which an answer is reused, so that frequent requests cost little."""
+
+
+# How fast the machines of a job go.
+
+
+class Mark(NamedTuple):
+    """A report of a machine: how many steps it has done (of a server, updates), the seconds of a processor that it has
+    used, the time in seconds from an arbitrary moment, and how often its process has slept.
+    """
+
+    step: float
+    processor: float
+    clock: float
+    sleeps: float = 0.0
+
+
+def note_mark(marks: list[Mark], mark: Mark) -> None:
+    """Appends a report of a machine. What its process before has reported counts no more, if another one has begun."""
+    if marks and (mark.step <= marks[-1].step or mark.processor < marks[-1].processor):
+        marks.clear()
+    marks.append(mark)
+
+
+class Pace(NamedTuple):
+    """The seconds of a step of a job, on average over its trainers, and what each machine needs in that time: seconds
+    of a processor, and how often its process sleeps.
+    """
+
+    step: float
+    processor: Mapping[str, float]
+    sleeps: Mapping[str, float]
+
+
+SKIPPED = 0.15
+"""The share of a run's steps, at its begin, that does not count."""
+
+
+def steady_pace(marks: Mapping[str, Sequence[Mark]]) -> Pace | None:
+    """The mean over the steady part of a run; None if it has none.
+
+    That begins when every trainer has done some steps and ends when the first of them does its last. What servers did
+    meanwhile counts, however many updates they made, and so does what trainers did that waited.
+    """
+    found = _steady_part(marks)
+    return None if found is None else _pace(marks, *found)
+
+
+STRETCHES = 8
+"""The number of stretches into which a run is cut on a host that is used by others."""
+
+
+def quiet_pace(marks: Mapping[str, Sequence[Mark]]) -> Pace:
+    """The pace of a run beside which others may work: the steady part is cut into stretches, and of each number that of
+    a quarter of them is less. Raises ValueError for a run without a steady part.
+    """
+    found = _steady_part(marks)
+    if found is None:
+        raise ValueError("a run without steady part has no pace")
+    begin, end = found
+    ends = [begin + (end - begin) * number / STRETCHES for number in range(STRETCHES + 1)]
+    paces = [_pace(marks, *of) for of in pairwise(ends)]
+
+    def of(held: list[float]) -> float:
+        return sorted(held)[len(held) // 4]
+
+    roles = [*paces[0].processor]
+    return Pace(
+        of([pace.step for pace in paces]),
+        {role: of([pace.processor[role] for pace in paces]) for role in roles},
+        _pace(marks, begin, end).sleeps,
+    )
+
+
+def _steady_part(marks: Mapping[str, Sequence[Mark]]) -> tuple[float, float] | None:
+    """When the steady part of a run begins and ends."""
+    trainers = [of for role, of in marks.items() if role.startswith("trainer") and len(of) > 1]
+    if not trainers:
+        return None
+    begin = max(_at(of, 0, 2, of[0].step + SKIPPED * (of[-1].step - of[0].step)) for of in trainers)
+    end = min(of[-1].clock for of in trainers)
+    return (begin, end) if begin < end else None
+
+
+def _pace(marks: Mapping[str, Sequence[Mark]], begin: float, end: float) -> Pace:
+    trainers = [of for role, of in marks.items() if role.startswith("trainer") and len(of) > 1]
+    steps = sum(_at(of, 2, 0, end) - _at(of, 2, 0, begin) for of in trainers) / len(trainers)
+    steps = max(steps, 1e-9)
+    processor, sleeps = (
+        {role: (_at(of, 2, field, end) - _at(of, 2, field, begin)) / steps for role, of in marks.items() if len(of) > 1}
+        for field in (1, 3)
+    )
+    return Pace((end - begin) / steps, processor, sleeps)
+
+
+def _at(marks: Sequence[Mark], along: int, field: int, place: float) -> float:
+    """A field of a machine's reports where another one (`along`) has the value `place`, between two reports on a
+    straight line.
+    """
+    after = min(max(bisect_left(marks, place, key=lambda mark: mark[along]), 1), len(marks) - 1)
+    last, following = marks[after - 1], marks[after]
+    gap = following[along] - last[along]
+    share = min(max((place - last[along]) / gap, 0.0), 1.0) if gap else 1.0
+    return last[field] + share * (following[field] - last[field])
+
+
+PACE_VERSION = 1
+"""The version of the format of a file with a pace."""
+
+MOST_PACE = 1 << 24
+"""The largest size of such a file, in bytes."""
+
+
+def pace_text(pace: Pace) -> str:
+    """A pace as JSON."""
+    return json_text(
+        {
+            "version": PACE_VERSION,
+            "step": pace.step,
+            "machines": [{"machine": role, "processor": seconds} for role, seconds in pace.processor.items()],
+        }
+    )
+
+
+def read_pace(path: str) -> Pace:
+    """The pace in a file that `launch --pace` has written. Raises DiagnosticError (`cost-profile`, `input-unreadable`)
+    with what is wrong.
+    """
+    try:
+        held: Any = json.loads(read_named(path, MOST_PACE))
+    except OSError as problem:
+        raise DiagnosticError([error("input-unreadable", problem.strerror or str(problem), Location(path))]) from None
+    except (ValueError, RecursionError) as problem:
+        raise DiagnosticError([error("cost-profile", describe_json_error(problem), Location(path))]) from None
+    fields = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
+    machines = fields.get("machines")
+    listed = cast("list[Any]", machines) if isinstance(machines, list) else []
+    each_of = [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
+    told: dict[Any, Any] = {str(each.get("machine")): each.get("processor") for each in each_of}
+    numbers: list[Any] = [fields.get("step"), *told.values()]
+    if (
+        fields.get("version") != PACE_VERSION
+        or not listed
+        or len(told) < len(listed)
+        or not all(map(_is_time, numbers))
+    ):
+        message = "it does not say how fast a job went; `pstranspile launch --pace FILE` writes that"
+        raise DiagnosticError([error("cost-profile", message, Location(path))])
+    return Pace(float(fields["step"]), {name: float(seconds) for name, seconds in told.items()}, {})
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
 class ProcessReports(NamedTuple):

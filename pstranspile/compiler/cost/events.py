@@ -4,7 +4,8 @@ Every machine has one processor, and a link that carries frames in both directio
 trainer takes the frames that have come, computes what these allow, and writes what it sends; these frames leave at the
 end of the turn, and share the link. A server takes frames one by one, in the order in which they come, and each answer
 leaves when it is written. A frame occupies the link of its sender and, a latency later, that of its receiver, while it
-still leaves.
+still leaves. Large frames are on their way while they are written, and are read while they come. A machine that was
+asleep when a frame came takes some time to wake.
 
 Servers that are equal get equal frames at the same moments, so that they are equal at every moment: they are computed
 once, as a group. So are trainers without servers. Trainers of servers are not, as a server answers them one after the
@@ -59,11 +60,15 @@ class Group(NamedTuple):
 
 
 class MessageLoad(NamedTuple):
-    """What one machine sends another at one place: the seconds of a processor at either end, and the bytes."""
+    """What one machine sends another at one place: the seconds of a processor at either end, and the bytes. Of these
+    seconds, `writing` and `reading` are those in which the bytes are handed to the system, or taken from it.
+    """
 
     sending: float
     receiving: float
     size: float
+    writing: float = 0.0
+    reading: float = 0.0
 
 
 class Stage(NamedTuple):
@@ -94,8 +99,8 @@ class Cycle(NamedTuple):
 
 
 class TurnPart(NamedTuple):
-    """A part of a turn: "ops", "sending", "receiving", "lookups" or "updates"; of what; with which group (-1: none);
-    and its time.
+    """A part of a turn: "waking", "ops", "sending", "receiving", "lookups" or "updates"; of what; with which group (-1:
+    none); and its time.
     """
 
     what: str
@@ -160,7 +165,8 @@ class Trace(NamedTuple):
 
 class _Leg(NamedTuple):
     """The times of frames from a machine to a group: of the processors that write and take them, of both links, and of
-    the work that a server has with one. `times` is how many a receiver gets.
+    the work that a server has with one. `times` is how many a receiver gets. In the last part of `sending` (`writing`)
+    and the first of `receiving` (`reading`), frames are on their way.
     """
 
     what: str
@@ -170,6 +176,8 @@ class _Leg(NamedTuple):
     into: int
     work: int
     times: int
+    writing: int = 0
+    reading: int = 0
 
 
 class _Sent(NamedTuple):
@@ -200,6 +208,8 @@ class _GroupState:
         self.inbox: deque[tuple[_Sent, int]] = deque()
         """What has come, each with the number of its transfer."""
         self.busy = False
+        self.writes: _Turning | None = None
+        """The turn that comes next, in which it writes frames that are on their way already."""
         self.last = self.ended = -1
         self.free_out = self.free_in = 0
         self.stage = self.cycle = self.place = 0
@@ -230,7 +240,7 @@ class _GroupState:
 class _Turning:
     """A turn in progress: its parts, the frames that it sends, and the moments at which cycles begin in it."""
 
-    __slots__ = ("after", "begun", "machine", "parts", "sent", "start", "ticks", "woken")
+    __slots__ = ("after", "begun", "machine", "parts", "sent", "start", "ticks", "woken", "writes")
 
     def __init__(self, machine: int, start: int, after: int):
         self.machine, self.start, self.after, self.woken = machine, start, after, -1
@@ -238,12 +248,27 @@ class _Turning:
         self.sent: list[_Sent] = []
         self.begun: list[int] = []
         self.ticks = 0
+        self.writes = -1
+        """The number of the first part in which frames are on their way already; -1: there is none."""
 
     def add(self, what: str, of: str, other: int, ticks: int) -> None:
         """Adds a part, unless it takes no time."""
         if ticks:
             self.parts.append(TurnPart(what, of, other, ticks))
             self.ticks += ticks
+
+    def divide(self) -> _Turning | None:
+        """Cuts off the writing of frames as a turn of its own, at whose begin they leave; None if there is none."""
+        if self.writes < 0:
+            return None
+        rest = _Turning(self.machine, self.start, -1)
+        self.parts, rest.parts = self.parts[: self.writes], self.parts[self.writes :]
+        self.sent, rest.sent = [], self.sent
+        rest.ticks = sum(part.ticks for part in rest.parts)
+        self.ticks -= rest.ticks
+        rest.begun = [ticks - self.ticks for ticks in self.begun if ticks > self.ticks]
+        self.begun = [ticks for ticks in self.begun if ticks <= self.ticks]
+        return rest
 
 
 class _Processors:
@@ -268,6 +293,12 @@ class _Processors:
             left = -(-left * self._active // self._count)
         return self._now + left
 
+    def slowed(self, ticks: int) -> int:
+        """How long so much work takes if no other turn begins or ends."""
+        if self._count is not None and self._active > self._count:
+            return -(-ticks * self._active // self._count)
+        return ticks
+
     def advance(self, now: int) -> None:
         """Lets turns advance to a time, which is at most that of `next`."""
         passed = now - self._now
@@ -291,14 +322,15 @@ def simulate(
     bytes_per_second: float,
     latency: float,
     processors: int | None = None,
+    wakes: tuple[float, float] = (0.0, 0.0),
 ) -> Trace:
     """What happens until a cycle of the first group of trainers takes as long as the one before.
 
     `bytes_per_second` and `latency` (in seconds) are those of a link that is not slow. `processors`: all machines share
-    so many; None: each has its own.
+    so many; None: each has its own. `wakes` are the seconds that a trainer, and a server, needs to wake.
     """
     with collector_paused():  # nothing here is freed before the end
-        return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors).run()
+        return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors, wakes).run()
 
 
 class _Simulation:
@@ -310,7 +342,9 @@ class _Simulation:
         rate: float,
         latency: float,
         processors: int | None,
+        wakes: tuple[float, float],
     ):
+        self._wakes = wakes
         self._cycle, self._rate, self._latency = cycle, rate, round(latency * TICKS)
         self._trainers = len(trainers)
         self._groups = (*trainers, *servers)
@@ -382,11 +416,12 @@ class _Simulation:
         if it took each as it comes.
         """
         for sent in burst.sent:
-            machine, (_, _, receiving, _, into, _, times) = self._machines[sent.target], sent.leg
+            machine, leg = self._machines[sent.target], sent.leg
+            times, reading = leg.times, leg.reading // leg.times
             begin = max(machine.free_in, now)
-            machine.free_in = end = begin + into
-            first, last = max(begin + into // times, burst.least), max(end, burst.least)
-            there = max(first, last - receiving // times * (times - 1))
+            machine.free_in = end = begin + leg.into
+            first, last = max(begin + leg.into // times, burst.least), max(end, burst.least)
+            there = max(now, max(first, last - leg.receiving // times * (times - 1)) - reading)
             self._number += 1
             heappush(self._arriving, (there, self._number, sent, len(self._transfers)))
             what = (sent.source, sent.target, sent.leg.what, burst.left, burst.begun, now, there, end > burst.least)
@@ -414,6 +449,7 @@ class _Simulation:
         )
         work = 0.0 if answers or stage.kind == SUMS else stage.work[place] * receiver.slow
         on_link = frame.size / self._rate * TICKS
+        writing, reading = (frame.writing, frame.reading) if frame.size >= LEAST_READ else (0.0, 0.0)
         return _Leg(
             what,
             copies * round(frame.sending * sender.slow * TICKS),
@@ -422,6 +458,8 @@ class _Simulation:
             times * round(on_link * receiver.slow_link),
             round(work * TICKS),
             times if copies else 0,
+            copies * round(writing * sender.slow * TICKS),
+            times * round(reading * receiver.slow * TICKS),
         )
 
     # turns
@@ -435,6 +473,9 @@ class _Simulation:
                 continue
             after = machine.last if machine.last >= 0 and machine.ended == now else -1
             begun = _Turning(number, now, after)
+            if machine.inbox and after < 0:
+                wakes = self._wakes[0 if is_trainer else 1]
+                begun.add("waking", "", -1, round(wakes * machine.group.slow * TICKS))
             if machine.outbox:
                 self._write(begun, machine.outbox.popleft())
             elif machine.again:
@@ -454,14 +495,16 @@ class _Simulation:
                 begun.add("receiving", sent.leg.what, sent.source, sent.leg.receiving)
                 self._serve(machine, sent, begun)
             machine.busy = True
+            machine.writes = begun.divide()
             self._number += 1
             self._processors.begin(self._number, begun, machine.group.size)
         self._touched.clear()
 
     def _end(self, turning: _Turning, now: int) -> None:
-        """Ends a turn, and lets its frames go."""
+        """Ends a turn, and lets its frames go: those that are still written, as their writing begins."""
         machine = self._machines[turning.machine]
-        machine.busy = False
+        writes, machine.writes = machine.writes, None
+        machine.busy = writes is not None
         machine.last, machine.ended = len(self._turns), now
         self._touched.add(turning.machine)
         parts = tuple(turning.parts)
@@ -471,12 +514,20 @@ class _Simulation:
             for begun in turning.begun:
                 at = turning.start + (begun * lasted // ticks if ticks else 0)
                 self._marks.append((at, machine.last))
-        if turning.sent:
+        leaving = turning.sent
+        written = now
+        if writes is not None:
+            writes.start, writes.after = now, machine.last
+            leaving, writes.sent = writes.sent, []
+            self._number += 1
+            self._processors.begin(self._number, writes, machine.group.size)
+            written = now + self._processors.slowed(writes.ticks)
+        if leaving:
             begun = max(machine.free_out, now)
-            machine.free_out = begun + sum(sent.leg.out for sent in turning.sent)
+            machine.free_out = max(begun + sum(sent.leg.out for sent in leaving), written)
             came, least = begun + self._latency, machine.free_out + self._latency
             self._number += 1
-            burst = _Burst(machine.last, now, begun, least, turning.sent)
+            burst = _Burst(machine.last, now, begun, least, leaving)
             heappush(self._beginning, (came, self._number, burst))
 
     def _serve(self, machine: _GroupState, sent: _Sent, turning: _Turning) -> None:
@@ -522,7 +573,11 @@ class _Simulation:
 
     def _write(self, turning: _Turning, sent: _Sent) -> None:
         """Writes frames to each machine of a group."""
-        turning.add("sending", sent.leg.what, sent.target, sent.leg.sending)
+        leg = sent.leg
+        turning.add("sending", leg.what, sent.target, leg.sending - leg.writing)
+        if leg.writing and turning.writes < 0:
+            turning.writes = len(turning.parts)
+        turning.add("sending", leg.what, sent.target, leg.writing)
         turning.sent.append(sent)
 
     def _go_on(self, machine: _GroupState, number: int, turning: _Turning) -> None:
@@ -581,6 +636,9 @@ class _Simulation:
 _NONE = _Leg("", 0, 0, 0, 0, 0, 0)
 """The leg of an exchange that sends nothing."""
 
+LEAST_READ = 1 << 16
+"""The bytes of a frame that is read while it comes: the system hands smaller ones on at one go."""
+
 MANY = 1_000
 """The number of frames from trainers to servers beyond which two cycles that differ by `CLOSE` are taken as equal."""
 
@@ -595,8 +653,8 @@ LARGE = 10_000
 
 
 class TimedActivity(NamedTuple):
-    """What a machine or a link did at a time, in seconds from the begin of a step. `what` is "ops", "lookups",
-    "updates", "sending", "receiving", "link" or "latency"; `about` the ops, or what goes to whom.
+    """What a machine or a link did at a time, in seconds from the begin of a step. `what` is "waking", "ops",
+    "lookups", "updates", "sending", "receiving", "link" or "latency"; `about` the ops, or what goes to whom.
     """
 
     machine: str
@@ -673,6 +731,19 @@ def arrows_of(trace: Trace, shown: Container[str]) -> list[Arrow]:
         )
         for each in sorted(kept, key=lambda each: (each.left, each.there, each.source, each.target))
     ]
+
+
+def waking_of(trace: Trace) -> dict[str, float]:
+    """The seconds in which machines woke in the last cycle, in the mean of all that are alike, by their name."""
+    begin, end = _window(trace)
+    alike, total = Counter[str](), Counter[str]()
+    for group in trace.groups:
+        alike[group.of] += group.size
+    for turn in trace.turns:
+        if begin < turn.end <= end:
+            group = trace.groups[turn.group]
+            total[group.of] += group.size * sum(part.ticks for part in turn.parts if part.what == "waking")
+    return {name: ticks / alike[name] / TICKS for name, ticks in total.items()}
 
 
 def waits_of(trace: Trace) -> list[Wait]:

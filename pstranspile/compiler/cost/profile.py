@@ -6,6 +6,7 @@
       "measured": {"arithmetic": "numpy", "numpy": "2.3.1", "python": "3.12.4", "pstranspile": "0.1.0"},
       "step": 0.00012,
       "update": 0.00015,
+      "wake": 6e-05,
       "ask": 3e-08,
       "lookup": 2e-08,
       "wire": {
@@ -15,13 +16,18 @@
       "families": [
         {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10}
       ],
+      "ops": [
+        {"op": "mul", "call": 2e-06, "operation": 2e-11, "byte": 9e-11}
+      ],
       "crowded_ops": 1.1,
       "crowded": 1.4
     }
 
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
-reads and writes. All seconds are of one processor, but for the latency of the link. Where more machines run on a host
-than it has processors, they find less in the caches: ops take `crowded_ops` times as long, all else `crowded` times.
+reads and writes: those of its own, if `ops` has them, or else those of its family. A machine that has slept until a
+message came needs `wake` seconds more for its turn. All seconds are of one processor, but for the latency of the link.
+Where twice as many machines run on a host as it has processors, they find less in the caches: ops take `crowded_ops`
+times as long, all else `crowded` times; more with more machines, in proportion.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import DiagnosticError, error, name_list
 from pstranspile.ir.json_text import describe_json_error, json_text
-from pstranspile.ir.model import FrozenMap, Location
+from pstranspile.ir.model import EMPTY, FrozenMap, Location
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_named
 from pstranspile.ops.work import FAMILIES, Family
@@ -83,8 +89,10 @@ class Profile(NamedTuple):
     `families` has the rates of all families of ops but "messages". `step` are the seconds of a trainer's step beside
     its ops and messages, `update` those of a server's update; `ask` those of a trainer for a row that a server looks
     up, `lookup` those of the server. `processors` is how many the host has, `measured` says with what it was measured.
-    `crowded_ops` says how many times slower ops are where more machines run on a host than it has processors,
-    `crowded` how many times slower all else.
+    `crowded_ops` says how many times slower ops are where twice as many machines run on a host as it has processors,
+    `crowded` how many times slower all else. `ops` has the rates of ops that were measured by themselves, by the kind
+    of `OpCost`. `wake` are the seconds that a machine needs besides for a turn for which it was asleep: it is scheduled
+    again, and finds less in the caches.
     """
 
     processors: int
@@ -97,25 +105,39 @@ class Profile(NamedTuple):
     families: Mapping[Family, Rate]
     crowded_ops: float = 1.0
     crowded: float = 1.0
+    ops: Mapping[str, Rate] = EMPTY
+    wake: float = 0.0
 
     def __repr__(self) -> str:
         """`<Profile: 8 processors, numpy>`."""
         return f"<Profile: {self.processors} processors, {self.measured.get('arithmetic', 'unknown arithmetic')}>"
 
 
-def crowded(profile: Profile) -> Profile:
-    """The profile of machines of which more run on a host than it has processors."""
-    ops, other = profile.crowded_ops, profile.crowded
+def rate_of(families: Mapping[Family, Rate], ops: Mapping[str, Rate], family: Family, kind: str) -> Rate:
+    """The rate of ops of a kind, or else of their family; zeros for messages."""
+    return ops.get(kind) or families.get(family) or Rate(0.0, 0.0, 0.0)
+
+
+def crowded(profile: Profile, machines: int, processors: int) -> Profile:
+    """The profile of so many machines that run on a host with fewer processors."""
+    more = machines / processors - 1.0
+    ops, other = (1.0 + more * (factor - 1.0) for factor in (profile.crowded_ops, profile.crowded))
     wire = profile.wire
     busy = {name: getattr(wire, name) * other for name in ("message", "message_of_rows", "frame", "byte")}
-    beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup")}
-    rates = {family: Rate(*(ops * seconds for seconds in rate)) for family, rate in profile.families.items()}
-    return profile._replace(**beside, wire=wire._replace(**busy), families=FrozenMap(rates))
+    beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup", "wake")}
+    families = {family: _slower(rate, ops) for family, rate in profile.families.items()}
+    own = {kind: _slower(rate, ops) for kind, rate in profile.ops.items()}
+    return profile._replace(**beside, wire=wire._replace(**busy), families=FrozenMap(families), ops=FrozenMap(own))
+
+
+def _slower(rate: Rate, factor: float) -> Rate:
+    return Rate(*(factor * seconds for seconds in rate))
 
 
 def profile_text(profile: Profile) -> str:
     """The profile as JSON."""
     families = [{"family": family, **profile.families[family]._asdict()} for family in TIMED]
+    ops = [{"op": kind, **rate._asdict()} for kind, rate in sorted(profile.ops.items())]
     return json_text(
         {
             "version": VERSION,
@@ -125,8 +147,10 @@ def profile_text(profile: Profile) -> str:
             "update": profile.update,
             "ask": profile.ask,
             "lookup": profile.lookup,
+            "wake": profile.wake,
             "wire": profile.wire._asdict(),
             "families": families,
+            "ops": ops,
             "crowded_ops": profile.crowded_ops,
             "crowded": profile.crowded,
         }
@@ -172,8 +196,10 @@ def _profile(held: object) -> Profile:
     step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
     of_wire = Wire(*_numbers(wire_fields, Wire._fields, "wire."))
     said = FrozenMap(cast("dict[str, str]", measured))
-    factors = _numbers({"crowded_ops": 1.0, "crowded": 1.0, **fields}, ("crowded_ops", "crowded"), "")
-    return Profile(processors, said, step, update, ask, lookup, of_wire, found, *factors)
+    given = {"crowded_ops": 1.0, "crowded": 1.0, "wake": 0.0, **fields}
+    of_ops, other, wake = _numbers(given, ("crowded_ops", "crowded", "wake"), "")
+    own = _ops(fields.get("ops", []))
+    return Profile(processors, said, step, update, ask, lookup, of_wire, found, of_ops, other, own, wake)
 
 
 _BY_NAME: Mapping[str, Family] = {family: family for family in TIMED}
@@ -190,6 +216,19 @@ def _families(held: Iterable[object]) -> Mapping[Family, Rate]:
     missing = [family for family in TIMED if family not in result]
     if missing:
         raise _Wrong(f"families are missing: {name_list(missing, 4)}")
+    return FrozenMap(result)
+
+
+def _ops(held: object) -> Mapping[str, Rate]:
+    if not isinstance(held, list):
+        raise _Wrong("`ops` must be a list")
+    result: dict[str, Rate] = {}
+    for each in cast("list[object]", held):
+        fields = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        kind = fields.get("op")
+        if not isinstance(kind, str) or kind in result:
+            raise _Wrong(f"{json.dumps(kind)[:60]} is no op, or is there twice")
+        result[kind] = Rate(*_numbers(fields, Rate._fields, f"{kind[:60]}."))
     return FrozenMap(result)
 
 

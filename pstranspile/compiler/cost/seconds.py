@@ -38,8 +38,19 @@ from pstranspile.compiler.cost.events import (
     simulate,
     spans_of,
     waits_of,
+    waking_of,
 )
-from pstranspile.compiler.cost.profile import SLOW_LINK, Crash, Link, Profiles, Rate, Wire, crowded, require_factor
+from pstranspile.compiler.cost.profile import (
+    SLOW_LINK,
+    Crash,
+    Link,
+    Profiles,
+    Rate,
+    Wire,
+    crowded,
+    rate_of,
+    require_factor,
+)
 from pstranspile.compiler.cost.steps import OpCost, StepCost
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, row_width
 from pstranspile.ir.model import EMPTY, Program
@@ -221,16 +232,16 @@ def terms_of(step: StepCost) -> Mapping[Family, tuple[float, float, float]]:
     return result
 
 
-def sum_of_ops(step: StepCost, families: Mapping[Family, Rate]) -> float:
-    """The seconds of a step's ops on a machine whose families of ops have these rates."""
-    terms = terms_of(step)
-    return sum(rate.seconds(*terms[family]) for family, rate in families.items())
+def sum_of_ops(step: StepCost, families: Mapping[Family, Rate], ops: Mapping[str, Rate] = EMPTY) -> float:
+    """The seconds of a step's ops on a machine whose ops, and families of ops, have these rates."""
+    return sum(_seconds_of(step.ops, families, ops))
 
 
 class MachineSeconds(NamedTuple):
     """The seconds of a step on a machine, or on each of `alike` machines.
 
-    `computing`, `sending` and `receiving` are seconds of its processor, `link` those in which its link is busy in the
+    `computing`, `sending` and `receiving` are seconds of its processor, and `waking` those in which it wakes for what
+    has come; `link` are those in which its link is busy in the
     busier direction. `step` is how long its step takes; for `waits` seconds it waits for something, most of all for
     `cause`.
     """
@@ -244,11 +255,12 @@ class MachineSeconds(NamedTuple):
     step: float = 0.0
     waits: float = 0.0
     cause: str = ""
+    waking: float = 0.0
 
     @property
     def processor(self) -> float:
         """All seconds of its processor."""
-        return self.computing + self.sending + self.receiving
+        return self.computing + self.sending + self.receiving + self.waking
 
 
 class CrashSeconds(NamedTuple):
@@ -374,7 +386,8 @@ def job_seconds(
     """
     require_slow(slow, plan.trainers, len(plan.pservers))
     if processors is not None and plan.trainers + len(plan.pservers) > processors:
-        profiles = Profiles(crowded(profiles.trainers), crowded(profiles.servers))
+        machines = plan.trainers + len(plan.pservers)
+        profiles = Profiles(*(crowded(profile, machines, processors) for profile in profiles))
     model = _Model(plan, work, profiles, link, processors, slow)
     found = model.estimate_step(batch_rows)
     if crash is not None:
@@ -464,11 +477,11 @@ class _Model:
         self._slow, self._processors = slow, processors
         self._count = plan.trainers
         self._every = plan.geo.need_push_nums if plan.geo is not None else 1
-        self._own_ops = _seconds_of(work.steps[0].ops, profiles.trainers.families)
+        self._own_ops = _seconds_of(work.steps[0].ops, profiles.trainers.families, profiles.trainers.ops)
         self._asked = profiles.trainers.ask * sum(flow.looked_up for flow in work.flows)
         self._trains = profiles.trainers.step + sum(self._own_ops) + self._asked
         servers = profiles.servers
-        self._updates = [servers.update + sum(_seconds_of(each.ops, servers.families)) for each in work.steps[1:]]
+        self._updates = [servers.update + sum_of_ops(each, servers.families, servers.ops) for each in work.steps[1:]]
         """The seconds of an update of each server."""
         self.trainers = self._classes("trainer", [()] * plan.trainers)
         self.servers = self._classes("pserver", [*zip(work.flows, self._updates, strict=True)])
@@ -508,6 +521,7 @@ class _Model:
         waits = self._waits(traces, own, steps)
         times = sum(each.group.size * step / one if one else 0 for each, one in zip(self.trainers, steps, strict=True))
         machines = self._machines(steps, step, waits, self._count if together else times)
+        machines = self._awake(machines, traces)
         busy = [
             (each.machine, part, getattr(each, part), each.step) for each in machines for part in ("processor", "link")
         ]
@@ -535,6 +549,25 @@ class _Model:
             tuple(arrows_of(traces[slowest], shown_too)),
         )
 
+    def _awake(self, machines: Sequence[MachineSeconds], traces: Sequence[Trace]) -> list[MachineSeconds]:
+        """The machines with the seconds in which they wake. A server that all trainers do not await together sleeps
+        the less the more of them it serves: it is awake already when a message comes while it is busy.
+        """
+        waking: dict[str, float] = {}
+        sizes = {each.group.name: each.group.size for each in self.trainers}
+        together = self._work.waits or not self._work.flows
+        for trace in traces:
+            of = 1 if together else sizes[trace.groups[0].name]
+            for name, seconds in waking_of(trace).items():
+                waking[name] = waking.get(name, 0.0) + (1 if name in sizes else of) * seconds / self._every
+        groups = {f"pserver_{number}": each.group.name for each in self.servers for number in each.numbers}
+        result: list[MachineSeconds] = []
+        for each in machines:
+            seconds = waking.get(groups.get(each.machine, each.machine), 0.0)
+            idle = 1.0 if together or each.machine in sizes or not each.step else 1.0 - each.processor / each.step
+            result.append(each._replace(waking=seconds * max(idle, 0.0)))
+        return result
+
     def _busiest(self) -> float:
         """The most seconds that a processor or a link of a machine needs for a step of all trainers."""
         all_of = self._machines([0.0] * len(self.trainers), 0.0, (), self._count)
@@ -548,6 +581,7 @@ class _Model:
             bytes_per_second=self._link.bytes_per_second,
             latency=self._link.latency,
             processors=self._processors,
+            wakes=(self._profiles.trainers.wake, self._profiles.servers.wake),
         )
 
     def _simulated_groups(self) -> list[Group]:
@@ -700,9 +734,8 @@ class _Model:
         if place.sums:
             others = max(self._count - 1, 1) * 2
             all_of = self._work.reduced
-            frame = MessageLoad(
-                _seconds_up(own, all_of) / others, _seconds_down(own, all_of) / others, all_of.up / others
-            )
+            part = _part(all_of, 1 / others)
+            frame = _load(_seconds_up(own, part), _seconds_down(own, part), part.up, own, own)
             sent = [frame] * len(self.trainers) if self._count > 1 else []
             return [Stage(ops, SUMS, sent), Stage((), SUMS, sent)]
         sent: list[MessageLoad | None] = []
@@ -718,10 +751,10 @@ class _Model:
                 there = _add_exchanges(flow.gradients, back) if place.gradients else back
                 work.append(self._updates[each.of] if place.gradients else 0.0)
             goes, comes = there.messages_up or there.up, back.messages_down or back.down
-            sent.append(MessageLoad(_seconds_up(own, there), _seconds_up(served, there), there.up) if goes else None)
-            answers.append(
-                MessageLoad(_seconds_down(served, back), _seconds_down(own, back), back.down) if comes else None
-            )
+            up = _seconds_up(own, there), _seconds_up(served, there), there.up
+            down = _seconds_down(served, back), _seconds_down(own, back), back.down
+            sent.append(_load(*up, own, served) if goes else None)
+            answers.append(_load(*down, served, own) if comes else None)
         return [Stage(ops, GRADIENTS if place.gradients else ROWS, sent, work, answers)]
 
 
@@ -735,11 +768,10 @@ MOST_TURNS = 16
 """The most turns in which the steps before an exchange of geo are simulated."""
 
 
-def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate]) -> list[float]:
+def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate], own: Mapping[str, Rate]) -> list[float]:
     """The seconds of each op."""
     return [
-        families[op.family].seconds(op.runs * op.calls, op.operations, op.touched) if op.family in families else 0.0
-        for op in ops
+        rate_of(families, own, op.family, op.kind).seconds(op.runs * op.calls, op.operations, op.touched) for op in ops
     ]
 
 
@@ -777,6 +809,10 @@ def _least_period(loads: Sequence[float], counts: Sequence[int], own: Sequence[f
     return period
 
 
+def _load(sending: float, receiving: float, size: float, sender: Wire, receiver: Wire) -> MessageLoad:
+    return MessageLoad(sending, receiving, size, size * sender.byte, size * receiver.byte)
+
+
 def _seconds_up(wire: Wire, each: Exchange) -> float:
     """The seconds of a processor for what goes from a trainer to a server, at either end."""
     messages = each.messages_up * wire.message + each.of_rows_up * wire.message_of_rows
@@ -812,10 +848,10 @@ def _doing(machine: str, what: str) -> str:
 def seconds_rows(found: JobSeconds) -> list[tuple[str, ...]]:
     """The table of machines, a row for each, below a row of titles."""
     table: list[tuple[str, ...]] = [
-        ("machine", "computing", "sending", "receiving", "processor", "link", "waits", "most of it for")
+        ("machine", "computing", "sending", "receiving", "waking", "processor", "link", "waits", "most of it for")
     ]
     for each in found.machines:
-        parts = (format_seconds(each.computing), format_seconds(each.sending), format_seconds(each.receiving))
+        parts = tuple(map(format_seconds, (each.computing, each.sending, each.receiving, each.waking)))
         busy = [
             f"{seconds / each.step if each.step else 0.0:.1%}" for seconds in (each.processor, each.link, each.waits)
         ]

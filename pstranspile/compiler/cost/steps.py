@@ -9,8 +9,8 @@ are counted for each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from pstranspile.compiler.cost.balance import ID
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, quantity
 from pstranspile.ir.model import EMPTY, Op, Program, TensorType, Var
 from pstranspile.ops import facts_of, schema_of
+from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ShapeError, Types, infer_types
@@ -31,6 +32,9 @@ from pstranspile.ops.work import (
     operations,
 )
 
+MOST_LEVELS = 10_000
+"""The number of ops of a step from which on the memory of a block is told by its most alone."""
+
 SEQUENCE = 32
 """The length of the longest sequence of a batch, if no example tells it."""
 
@@ -38,7 +42,9 @@ SEQUENCE = 32
 class OpCost(NamedTuple):
     """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
     writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
-    `calls`: a recurrent op has some for each step of the longest sequence, and some more.
+    `calls`: a recurrent op has some for each step of the longest sequence, and some more. `kind` names the ops whose
+    rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, and with
+    " spread" if it works on each element of one input and spreads a smaller one over it.
     """
 
     block: int
@@ -49,13 +55,16 @@ class OpCost(NamedTuple):
     runs: int
     family: Family
     calls: int = 1
+    kind: str = ""
 
 
 class StepCost(NamedTuple):
     """The cost of a step of a program on one machine.
 
     `held` are the bytes of variables that outlive the step, `peak` the most bytes of the step's other values at one
-    time. `loops` counts the ops whose blocks are counted as if these ops ran them once.
+    time. `loops` counts the ops whose blocks are counted as if these ops ran them once. `levels` are the bytes of these
+    values during each op, in the order of the program; the ops of blocks stand in the place of the op that runs
+    them, of many their most alone.
     """
 
     operations: float
@@ -64,6 +73,7 @@ class StepCost(NamedTuple):
     peak: int
     ops: tuple[OpCost, ...]
     loops: int
+    levels: tuple[int, ...] = ()
 
 
 def step_cost(
@@ -87,10 +97,18 @@ def step_cost(
     held = sum(
         bytes_of(_with_rows(var.tensor, held_rows[name]) if name in held_rows else step.persistent_type(var))
         for name, var in program.main_block.vars.items()
-        if var.persistable
+        if var.persistable and var.name not in step.merged
     )
     ops = tuple(step.ops)
-    return StepCost(sum(op.operations for op in ops), sum(op.touched for op in ops), held, peak, ops, step.loops)
+    return StepCost(
+        sum(op.operations for op in ops),
+        sum(op.touched for op in ops),
+        held,
+        peak,
+        ops,
+        step.loops,
+        tuple(step.levels[0]),
+    )
 
 
 def _with_rows(tensor: TensorType | None, rows: int) -> TensorType | None:
@@ -120,9 +138,17 @@ class _StepWalk:
         self.runs = _runs_of(program)
         self.peaks: dict[int, int] = {}
         """The most bytes that the values of a block take at one time, by the index of the block."""
+        self.levels: dict[int, list[int]] = {}
+        """The bytes that the values of a block take during each of its ops, by the index of the block."""
         self.readers: dict[int, Counter[str]] = {}
         self.known: dict[str, TensorType] = {}
         self.inputs = _inputs_of(program)
+        serving = [op for op in program.main_block.ops if facts_of(op.type).communicates == "server"]
+        self.received = frozenset(name for op in serving for name in op.input_names)
+        """The gradients that a server receives, which it has until all its blocks have run."""
+        texts = [text for op in serving for text in strings_attr(op, "grad_to_block_id")]
+        self.merged = frozenset(text.rpartition(":")[0] for text in texts)
+        """The gradients for which a server has a block. They do not outlive it, although they are declared so."""
         self.sparse: set[str] = set(sparse_rows)
         """The values that are sparse rows: their types have as many rows as there are ids."""
         for name, count in sparse_rows.items():
@@ -173,9 +199,19 @@ class _StepWalk:
                 sparse = any(name in self.sparse for name in op.input_names)
                 family = family_with(op, inputs, outputs, sparse=sparse)
                 calls = calls_of(op.type, min(self.longest, self.rows))
-                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls))
+                kind = kind_of(op.type, family, inputs)
+                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls, kind))
             self._remember(memory, op, number, index)
-        peak = self.peaks[index] = memory.peak(len(ops))
+        levels = memory.levels(len(ops))
+        peak = self.peaks[index] = max(
+            (level + memory.inside(number) for number, level in enumerate(levels)), default=0
+        )
+        every = self.levels[index] = []
+        for level, op in zip(levels, ops, strict=True):
+            blocks = [self.levels.get(block, []) for block in sub_blocks(op)]
+            if len(every) + sum(map(len, blocks)) > MOST_LEVELS:  # many ops may run one block, and blocks others
+                blocks = [[max(inner, default=0) for inner in blocks]]
+            every += [level + more for inner in blocks for more in inner] or [level]
         return peak
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
@@ -184,7 +220,7 @@ class _StepWalk:
         dims_only = facts.dims_only.split()
         for slot, names in op.inputs.items():
             for name in names:
-                if name != EMPTY_NAME and not self._is_held(name, block):
+                if name != EMPTY_NAME and not self._is_held(name, block) and not (block and name in self.received):
                     memory.read(name, number, self._bytes(name, block), dims_only=slot in dims_only)
         if facts.memory == "over" and op.inputs.get("X", ()) and (result := op.outputs.get("Out", ())):
             memory.over(op.inputs["X"][0], result[0])
@@ -204,7 +240,7 @@ class _StepWalk:
 
     def _is_held(self, name: str, block: int) -> bool:
         var = self.program.find_var(name, block)
-        return var is None or var.persistable
+        return var is None or (var.persistable and name not in self.merged)
 
     def _bytes(self, name: str, block: int) -> int:
         tensor = self.type_of(name, block)
@@ -289,6 +325,14 @@ class _StepWalk:
             counts = [self.known[name].shape[0] for name in op.inputs.get("X", ()) if name in self.known]
             return inputs, {"Out": (rows._replace(shape=(sum(counts), *rows.shape[1:])),)}
         return inputs, {slot: (rows,) * len(names) for slot, names in op.outputs.items()}
+
+
+def kind_of(op_type: str, family: Family, inputs: Types) -> str:
+    """The name of the ops that take as long as one with these inputs; see `OpCost`."""
+    if family == "sparse_updates":
+        return f"{op_type} rows"
+    sizes = {prod(tensor.shape) for slot in ("X", "Y") for tensor in inputs.get(slot, ()) if tensor is not None}
+    return f"{op_type} spread" if family == "elementwise" and len(sizes) > 1 and "Y" in inputs else op_type
 
 
 def _dims(value: Any) -> tuple[int, ...]:
@@ -389,8 +433,12 @@ class _Memory:
         """Notes the memory that the blocks of an op take."""
         self._inner[number] = size
 
-    def peak(self, count: int) -> int:
-        """The most bytes during any of `count` ops."""
+    def inside(self, number: int) -> int:
+        """The memory that the blocks of an op take."""
+        return self._inner.get(number, 0)
+
+    def levels(self, count: int) -> list[int]:
+        """The bytes during each of `count` ops, without those of their blocks."""
         last = dict(self._last)
         inside = {name: source for name in self._over if (source := self._memory_owner(name))}
         for name in reversed(inside):  # the last one of a chain first
@@ -400,19 +448,13 @@ class _Memory:
             if root not in inside:
                 change[first] += self._size[root]
                 change[last[root] + 1] -= self._size[root]
-        return max(self._levels(change), default=0)
+        return [*accumulate(change[:count])]
 
     def _memory_owner(self, name: str) -> str:
         """The value in whose memory one is made, "" if it has its own."""
         source = self._root(self._over[name])
         alone = self._made[source] == self._made[name] == self._readers[source] == 1 and self._root(name) == name
         return source if alone and REUSED <= self._size[source] == self._size.get(name) else ""
-
-    def _levels(self, change: list[int]) -> Iterator[int]:
-        level = 0
-        for number, difference in enumerate(change):
-            level += difference
-            yield level + self._inner.get(number, 0)
 
     def _root(self, name: str) -> str:
         while name in self._of:

@@ -365,6 +365,7 @@ _KINDS: Mapping[str, _Kind] = {
     "ir": _Kind("text of a program", Pattern(_TEXT + rb"(?:ir[ \t]+[0-9]+\s|program[ \t]+@)")),
     "plan": _Kind("plan", Pattern(_TEXT + rb"plan[ \t]+[0-9]+\s")),
     "counts": _Kind("counts of ids", Pattern(rb'\s*\{\s*"version": [0-9]+,\s*"batch_rows": ')),
+    "pace": _Kind("pace of a job", Pattern(rb'\s*\{\s*"version": [0-9]+,\s*"step": ')),
     "profile": _Kind("profile of a machine", Pattern(rb'\s*\{\s*"version": [0-9]+,\s*"processors": ')),
     "plan.json": _Kind("plan in JSON", Pattern(rb'\s*\{\s*"version": [0-9]+,\s*"source": "sha256:')),
     "pb": _Kind("ProgramDesc", Pattern(rb"\n[\x80-\xff]{0,4}[\0-\x7f]\x08\0\x10(?:\xff{9}\x01|\0)")),

@@ -11,8 +11,8 @@ from pstranspile.tools.cli.common import make_parser, require_text, write_text
 from pstranspile.tools.cli.progress import Lines, is_terminal
 
 DESCRIPTION = """\
-Measures the seconds that ops of each family, messages and lookups take on this host, in about half a minute, and writes
-them as a profile. `plan --cost --profile FILE` says from it how long a step of a job takes, and what bounds it. Seconds
+Measures the seconds that ops, messages and lookups take on this host, in less than half a minute, and writes them as a
+profile. `plan --cost --profile FILE` says from it how long a step of a job takes, and what bounds it. Seconds
 are those of a processor, so that other programs on the host disturb little."""
 
 

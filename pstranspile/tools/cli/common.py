@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from math import isnan
+from math import isnan, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
@@ -597,6 +597,33 @@ def check_time(parser: argparse.ArgumentParser, options: argparse.Namespace, opt
                 parse_link(options.link)
         except ValueError as problem:
             parser.error(str(problem))
+
+
+_NUMBERS = Pattern(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?")
+
+
+def parse_sweep(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, list[int]]:
+    """The numbers of `--sweep` by key. Wrong usage for anything else."""
+    result: dict[str, list[int]] = {}
+    for word in options.sweep:
+        key, equals, text = word.partition("=")
+        if key not in ("pservers", "trainers") or not equals or key in result:
+            parser.error(f"--sweep {word}: give pservers=1..8 or trainers=2,4,8, each once")
+        numbers: list[int] = []
+        for part in text.split(","):
+            match = _NUMBERS.fullmatch(part)
+            least, most = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+            if least > most:
+                parser.error(f"--sweep {word}: {part!r} is no number or range of numbers, such as 4 or 1..8")
+            numbers += range(least, most + 1)
+        result[key] = numbers
+    if result:
+        from pstranspile.compiler.cost.jobs import MOST
+
+        combinations = prod(len({*numbers}) for numbers in result.values())
+        if combinations > MOST:
+            parser.error(f"--sweep: {combinations:,} combinations; at most {MOST:,} are compared")
+    return result
 
 
 def cost_with_profile(

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
@@ -37,6 +38,7 @@ from pstranspile.tools.cli.common import (
     require_named,
     table_memory_of,
     whole,
+    write_text,
 )
 from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded_options, read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from pstranspile.cluster.machines.feeding import ReportedShares
     from pstranspile.cluster.net.checkpoints import Checkpoints
     from pstranspile.cluster.net.job import JobFolder
+    from pstranspile.cluster.net.metrics import Mark
     from pstranspile.cluster.net.supervisor import Member
     from pstranspile.compiler.compile import Compiled
     from pstranspile.runtime.run.step_feeds import RowSource
@@ -67,7 +70,7 @@ that the others are ended too, and what they waited for is reported. An interrup
 
 _NAMING = (
     "feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume",
-    "table_folder", "tls", "saves",
+    "table_folder", "tls", "saves", "pace",
 )  # fmt: skip
 """Options whose value is never empty."""
 
@@ -100,6 +103,7 @@ def run(arguments: Sequence[str]) -> int:
     kinds = {
         "save": "npz",
         "record": "record",
+        "pace": "pace",
         "trace": "trace",
         "chart": chart_kind(options.chart),
     }
@@ -187,6 +191,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
     )
+    parser.add_argument(
+        "--pace",
+        metavar="FILE",
+        help="write how long a step took and what each machine needed for it, over the steady part of the run, for "
+        "`report --measured`",
+    )
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the job goes")
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
     add_checkpoints(parser)
@@ -273,7 +283,7 @@ def _launch(
     Raises DiagnosticError.
     """
     from pstranspile.cluster.net.launch import News, failure_of, logs_of, supervise_job, take_rows, token_of_job
-    from pstranspile.cluster.net.metrics import Metrics
+    from pstranspile.cluster.net.metrics import Mark, Metrics, note_mark
     from pstranspile.cluster.net.supervisor import Ports
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
@@ -292,6 +302,8 @@ def _launch(
     def on_report(member: Member, fields: dict[str, Any]) -> None:
         view.update(member, fields)
         shares.take(member.role, fields)
+        if options.pace and "step" in fields and "cpu" in fields:
+            note_mark(marks.setdefault(member.role, []), Mark(fields["step"], fields["cpu"], perf_counter()))
         if kept is not None and "saved" in fields:
             kept.part_saved(seed, member.role, fields["saved"])
         take_rows(source, fields)
@@ -299,6 +311,7 @@ def _launch(
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
         news.take(member.role, fields)
 
+    marks: dict[str, list[Mark]] = {}
     saved: dict[str, dict[str, None]] = {}
     """The files that servers have saved because a trainer told them to, by role."""
 
@@ -354,6 +367,8 @@ def _launch(
         kept.end(seed, results, steps if there is None else min(there, steps))
     if options.save:
         _save(options, job, results)
+    if options.pace:
+        _write_pace(options.pace, marks)
     if there is not None and source is not None:
         from pstranspile.runtime.run.step_feeds import require_steps
 
@@ -397,6 +412,17 @@ def _view(
     for member in members.values():
         member.watch()
     return LiveView(members, steps)
+
+
+def _write_pace(path: str, marks: Mapping[str, Sequence[Mark]]) -> None:
+    """Writes how fast the machines went, or says that the run was too short for that."""
+    from pstranspile.cluster.net.metrics import pace_text, steady_pace
+
+    pace = steady_pace(marks)
+    if pace is None:
+        say(f"{path} is not written: the run was too short to tell how long a step takes")
+        return
+    write_text(path, pace_text(pace), [], "pace", "how long a step took")
 
 
 def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str]) -> None:

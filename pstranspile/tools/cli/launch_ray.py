@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _OF_PROCESSES = {
     "record": None, "logs": None, "push_every": None, "state": None, "saves": None, "state_every": 20, "lease": 30.0,
-    "trace": None, "chart": None, "traffic": False, "profile": False, "table_memory": None,
+    "trace": None, "chart": None, "traffic": False, "profile": False, "pace": None, "table_memory": None,
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 

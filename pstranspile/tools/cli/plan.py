@@ -7,13 +7,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, error, quantity, shell_line
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import Pattern
 from pstranspile.tools.cli.common import (
     add_input,
     add_job,
@@ -26,6 +24,7 @@ from pstranspile.tools.cli.common import (
     job_words,
     load_with_job,
     make_parser,
+    parse_sweep,
     require_text,
     write_text,
 )
@@ -56,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     others = (options.output, options.against, options.cost, options.sweep, options.why, options.plan)
     if options.suggest and any(others):
         parser.error("--suggest is for a job whose settings vary; no -o, --against, --cost, --sweep, --why or --plan")
-    numbers = _parse_sweep(parser, options)
+    numbers = parse_sweep(parser, options)
     _require_timing(parser, options)
     if options.against is not None and options.output is not None:
         parser.error("-o is for a plan; what --against prints is no plan")
@@ -239,33 +238,6 @@ def _require_timing(parser: argparse.ArgumentParser, options: argparse.Namespace
 def _timing(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `cost` and `sweep` for the seconds of a step."""
     return {"profile": options.profile, "link": options.link, "processors": options.on_one_host}
-
-
-_NUMBERS = Pattern(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?")
-
-
-def _parse_sweep(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, list[int]]:
-    """The numbers of `--sweep` by key. Wrong usage for anything else."""
-    result: dict[str, list[int]] = {}
-    for word in options.sweep:
-        key, equals, text = word.partition("=")
-        if key not in ("pservers", "trainers") or not equals or key in result:
-            parser.error(f"--sweep {word}: give pservers=1..8 or trainers=2,4,8, each once")
-        numbers: list[int] = []
-        for part in text.split(","):
-            match = _NUMBERS.fullmatch(part)
-            least, most = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
-            if least > most:
-                parser.error(f"--sweep {word}: {part!r} is no number or range of numbers, such as 4 or 1..8")
-            numbers += range(least, most + 1)
-        result[key] = numbers
-    if result:
-        from pstranspile.compiler.cost.jobs import MOST
-
-        combinations = prod(len({*numbers}) for numbers in result.values())
-        if combinations > MOST:
-            parser.error(f"--sweep: {combinations:,} combinations; at most {MOST:,} are compared")
-    return result
 
 
 def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:

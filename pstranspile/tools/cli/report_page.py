@@ -21,6 +21,8 @@ from pstranspile.tools.cli.common import (
     load_compiled,
     make_parser,
     number,
+    parse_sweep,
+    require_named,
     require_page,
     whole,
     write_page,
@@ -32,7 +34,9 @@ from pstranspile.tools.cli.turns import TURNS_HELP
 from pstranspile.tools.cli.written_files import say
 
 if TYPE_CHECKING:
+    from pstranspile.cluster.net.metrics import Pace
     from pstranspile.compiler.compile import Compiled
+    from pstranspile.compiler.cost.jobs import Sweep
     from pstranspile.ir.model import Module
     from pstranspile.runtime.run.step_feeds import GivenFeeds
 
@@ -56,20 +60,25 @@ def run(arguments: Sequence[str]) -> int:
     check_unreached(parser, options)
     check_feed(parser, options, made=True)
     check_time(parser, options, "--profile", options.profile)
+    require_named(parser, options, "measured")
+    for name in ("sweep", "measured"):
+        if getattr(options, name) and options.profile is None:
+            parser.error(f"--{name} needs --profile, which has the seconds of ops and messages")
+    numbers = parse_sweep(parser, options)
     given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
     if options.replay and given:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
     given = (options.input, options.startup, options.meta, options.config, options.feed, options.faults, options.replay)
     require_page(options.output, given)
-    return _write(parser, options)
+    return _write(parser, options, numbers)
 
 
-def _write(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def _write(parser: argparse.ArgumentParser, options: argparse.Namespace, numbers: Mapping[str, Sequence[int]]) -> int:
     """Writes the page; the exit status is 1 if what is checked differs, or faults of a file did not happen.
 
     Raises DiagnosticError or Reported.
     """
-    data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(parser, options)
+    data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(parser, options, numbers)
     from pstranspile.tools.report import REPORT, page
 
     what = f"a page of the job {data['title']} ({data['mode']}), to be opened in a browser"
@@ -130,6 +139,18 @@ def _parser() -> argparse.ArgumentParser:
         "has",
     )
     add_time(group, "--profile")
+    group.add_argument(
+        "--sweep",
+        metavar="KEY=N..M",
+        nargs="+",
+        default=[],
+        help="with --profile: also what other numbers of machines cost, as for plan: pservers=1..8 trainers=2,4,8",
+    )
+    group.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="with --profile: what `launch --pace FILE` has measured beside what is predicted",
+    )
     group = parser.add_argument_group("output")
     group.add_argument(
         "-o", "--output", metavar="FILE.html", required=True, help="where the page is written, - for stdout"
@@ -139,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _of_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
     """The data of a folder of compiled programs. Raises DiagnosticError."""
-    given = [name for name in (*_RUN, "profile") if getattr(options, name)]
+    given = [name for name in (*_RUN, "profile", "sweep", "measured") if getattr(options, name)]
     if given:
         parser.error(f"--{given[0]} goes with a program; {options.input} is a folder of compiled programs")
     from pstranspile.tools.cli.explain import job_of
@@ -152,13 +173,15 @@ def _title(path: str) -> str:
     return os.path.basename(os.path.normpath(path)) if path != "-" else "standard input"
 
 
-def _of_program(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+def _of_program(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, numbers: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
     """The data of a program compiled for a job, with a run and the time of a step if they are asked for. Raises
     DiagnosticError or Reported.
     """
     compiled = load_compiled(options)
     from pstranspile.compiler.explain import of_compiled
-    from pstranspile.tools.report.data import report_data
+    from pstranspile.tools.report.data import Predicted, report_data
 
     module = compiled.source
     running, checked = None, None
@@ -166,7 +189,26 @@ def _of_program(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         with quoting(module.source):
             running, checked = _run(compiled, module, options)
     cost = cost_with_profile(parser, options, compiled, options.profile) if options.profile is not None else None
-    return report_data(of_compiled(compiled), _title(options.input), module, running, checked, cost)
+    predicted = Predicted(cost, *_beside(compiled, options, numbers)) if cost is not None else None
+    return report_data(of_compiled(compiled), _title(options.input), module, running, checked, predicted)
+
+
+def _beside(
+    compiled: Compiled, options: argparse.Namespace, numbers: Mapping[str, Sequence[int]]
+) -> tuple[Sweep | None, Pace | None]:
+    """The sweep over these numbers of machines, and what was measured; None for what is not asked for. Raises
+    DiagnosticError.
+    """
+    from pstranspile.cluster.net.metrics import read_pace
+    from pstranspile.compiler.cost.jobs import sweep
+
+    pace = read_pace(options.measured) if options.measured else None
+    if not numbers:
+        return None, pace
+    assert compiled.job is not None
+    pservers, trainers = numbers.get("pservers"), numbers.get("trainers")
+    given = {"profile": options.profile, "link": options.link}
+    return sweep(compiled.source, compiled.job, pservers=pservers, trainers=trainers, **given), pace
 
 
 def _run(

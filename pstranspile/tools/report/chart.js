@@ -81,7 +81,7 @@
       R.svg("text", { x: right, y: y + 4 }, label), R.svg("title", null, `${from} to ${to}: ${label}`));
   }
 
-  const ROW = 34, LEFT = 170, WIDE = 1000, KINDS = ["ops", "lookups", "updates", "sending", "receiving", "link", "latency", "queues"];
+  const ROW = 34, LEFT = 170, WIDE = 1000, KINDS = ["ops", "lookups", "updates", "sending", "receiving", "link", "latency", "queues", "waking"];
 
   // Marks of an axis: about `count` times from 0 to a number of seconds, 1, 2 or 5 of a power of ten apart.
   R.marks = function (seconds, count) {
@@ -127,5 +127,75 @@
         { title: "Machine", value: (w) => w[0] }, { title: "Waits for", value: (w) => w[1] }, { title: "In a step", value: (w) => w[2], show: (w) => w[3], numeric: true },
       ], step.waits));
     }
+    if (step.measured.length) R.put(panel, R.beside(step.measured));
+    if (step.memory.length) R.put(panel, R.memory(step.memory));
+    if (step.sweep.length) R.put(panel, R.sweep(step.sweep));
+  };
+
+  // What was measured in a run beside what is predicted.
+  R.beside = function (rows) {
+    return R.el("div", null, R.el("p", null, `A run took ${R.seconds(rows[0][3])} a step; ${R.seconds(rows[0][2])} are predicted (${R.difference(rows[0][2], rows[0][3])}).`),
+      R.table("Predicted and measured", [
+        { title: "Machine", value: (r) => r[0] || "all" }, { title: "What", value: (r) => r[1] },
+        { title: "Predicted", value: (r) => r[2], show: (r) => R.seconds(r[2]), numeric: true },
+        { title: "Measured", value: (r) => r[3], show: (r) => R.seconds(r[3]), numeric: true },
+        { title: "Difference", value: (r) => r[3] ? r[2] / r[3] : 0, show: (r) => R.difference(r[2], r[3]), numeric: true },
+      ], rows));
+  };
+
+  R.difference = (predicted, measured) => measured ? `${predicted >= measured ? "+" : "-"}${Math.abs((predicted / measured - 1) * 100).toFixed(0)} %` : "";
+
+  // The bytes of a machine during each op of a step, from those that it holds between steps upwards.
+  R.memory = function (machines) {
+    const most = Math.max(1, ...machines.map((m) => m.held + m.moving + Math.max(0, ...m.levels))), tall = 70, width = LEFT + WIDE + 20;
+    const y = (at, bytes) => at * (tall + 14) + 10 + tall * (1 - bytes / most);
+    const parts = machines.map((machine, at) => {
+      const count = machine.levels.length, x = (place) => (LEFT + WIDE * place / (count || 1)).toFixed(2), below = machine.held + machine.moving;
+      const steps = machine.levels.map((level, place) => `L${x(place)} ${y(at, below + level).toFixed(2)}L${x(place + 1)} ${y(at, below + level).toFixed(2)}`).join("");
+      const box = (from, bytes, kind, told) => R.svg("rect", { x: LEFT, y: y(at, from + bytes).toFixed(2), width: WIDE, height: (tall * bytes / most).toFixed(2), class: kind }, R.svg("title", null, told));
+      const peak = below + Math.max(0, ...machine.levels);
+      return [R.svg("text", { x: LEFT - 8, y: y(at, 0) - 4, "text-anchor": "end", class: "title" }, machine.machine),
+        R.svg("text", { x: LEFT - 8, y: y(at, most) + 12, "text-anchor": "end" }, R.bytes(peak)),
+        box(0, machine.held, "span0", `${machine.machine} holds ${R.bytes(machine.held)} between steps`),
+        box(machine.held, machine.moving, "span3", `${R.bytes(machine.moving)} of messages on their way`),
+        count ? R.svg("path", { d: `M${LEFT} ${y(at, below).toFixed(2)}${steps}L${LEFT + WIDE} ${y(at, below).toFixed(2)}Z`, class: "span2" },
+          R.svg("title", null, `${machine.machine}: ${R.plural(machine.ops, "op")}, at most ${R.bytes(peak)}`)) : null].flat();
+    });
+    const height = machines.length * (tall + 14) + 10;
+    const legend = [[0, "held between steps"], [3, "messages on their way"], [2, "values of the step, op after op"]];
+    return R.el("div", null, R.el("h2", null, "Memory over a step"),
+      R.el("ul", { class: "legend" }, legend.map(([kind, text]) => R.el("li", null, R.el("span", { class: `key time${kind}`, "aria-hidden": "true" }), text))),
+      R.el("div", { class: "chart scroll", tabindex: "0", role: "region", "aria-label": "Memory over a step" },
+        R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "timeline", "aria-label": `Memory over a step, at most ${R.bytes(most)}` }, parts.flat().filter(Boolean))));
+  };
+
+  // Rows a second with other numbers of machines: a line for each number of servers, or of trainers if these do not vary.
+  R.sweep = function (rows) {
+    const varied = (name) => new Set(rows.map((row) => row[name])).size > 1;
+    const along = varied("trainers") || !varied("servers") ? "trainers" : "servers", by = along === "trainers" ? "servers" : "trainers";
+    const tall = 240, wide = 700, left = 100, most = Math.max(...rows.map((row) => row.rows)), last = Math.max(...rows.map((row) => row[along]));
+    const x = (count) => left + wide * count / (last || 1), y = (value) => 14 + tall * (1 - value / (most || 1));
+    const lines = [...new Set(rows.map((row) => row[by]))].sort((a, b) => a - b);
+    const marks = R.marks(most, 5).map((value) => [R.svg("line", { x1: left, x2: left + wide, y1: y(value).toFixed(2), y2: y(value).toFixed(2), class: "life" }),
+      R.svg("text", { x: left - 8, y: (y(value) + 4).toFixed(2), "text-anchor": "end" }, R.number(Number(value.toPrecision(3))))]).flat();
+    const counts = [...new Set(rows.map((row) => row[along]))].map((count) => R.svg("text", { x: x(count).toFixed(2), y: tall + 34, "text-anchor": "middle" }, R.number(count)));
+    const drawn = lines.map((number, kind) => {
+      const points = rows.filter((row) => row[by] === number).sort((a, b) => a[along] - b[along]);
+      const told = (row) => `${R.plural(row.trainers, "trainer")}, ${R.plural(row.servers, "server")}: ${R.number(row.rows)} rows a second, a step of ${R.seconds(row.step)}; ${row.bottleneck}${row.knee ? "; more servers help little" : ""}`;
+      return [R.svg("polyline", { points: points.map((row) => `${x(row[along]).toFixed(2)},${y(row.rows).toFixed(2)}`).join(" "), class: `curve curve${kind % 8}` }),
+        points.map((row) => R.svg("circle", { cx: x(row[along]).toFixed(2), cy: y(row.rows).toFixed(2), r: row.knee ? 6 : 3, class: `span${kind % 8}` }, R.svg("title", null, told(row))))].flat();
+    }).flat();
+    const width = left + wide + 20, height = tall + 44, title = `Rows a second by the number of ${along}`;
+    return R.el("div", null, R.el("h2", null, title),
+      R.el("ul", { class: "legend" }, lines.map((number, kind) => R.el("li", null, R.el("span", { class: `key time${kind % 8}`, "aria-hidden": "true" }), R.plural(number, by.slice(0, -1))))),
+      R.el("div", { class: "chart scroll", tabindex: "0", role: "region", "aria-label": title },
+        R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "timeline", "aria-label": title }, marks, counts, drawn)),
+      R.el("p", { class: "note" }, "A large point is the number of servers beyond which more of them help little."),
+      R.table("Other numbers of machines", [
+        { title: "Trainers", value: (r) => r.trainers, numeric: true }, { title: "Servers", value: (r) => r.servers, numeric: true },
+        { title: "A step", value: (r) => r.step, show: (r) => R.seconds(r.step), numeric: true }, { title: "Rows a second", value: (r) => r.rows, numeric: true },
+        { title: "Machine-seconds for 1,000,000 rows", value: (r) => r.price, numeric: true }, { title: "Most memory", value: (r) => r.peak, show: (r) => R.bytes(r.peak), numeric: true },
+        { title: "Bottleneck", value: (r) => r.bottleneck }, { title: "Knee", value: (r) => r.knee ? "*" : "" },
+      ], rows));
   };
 })(globalThis.Report ||= {});

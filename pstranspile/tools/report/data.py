@@ -5,13 +5,14 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
 import pstranspile
+from pstranspile.cluster.net.metrics import Pace
 from pstranspile.compiler.cost.events import TimedActivity
-from pstranspile.compiler.cost.jobs import PlanCost
+from pstranspile.compiler.cost.jobs import PlanCost, Sweep
 from pstranspile.compiler.cost.seconds import JobSeconds, format_seconds, seconds_lines
 from pstranspile.compiler.emit.rules import RULES
 from pstranspile.compiler.explain.answers import OpPosition, notes_of
@@ -408,6 +409,83 @@ def step_data(found: JobSeconds) -> dict[str, Any]:
     }
 
 
+class Predicted(NamedTuple):
+    """What a page shows of the cost of a job, which has seconds: with it other numbers of machines (`sweep`), and what
+    a run has measured (`pace`).
+    """
+
+    cost: PlanCost
+    sweep: Sweep | None = None
+    pace: Pace | None = None
+
+
+def predicted_data(found: Predicted) -> dict[str, Any] | None:
+    """What is predicted of a step; None without seconds."""
+    if found.cost.seconds is None:
+        return None
+    return {
+        **step_data(found.cost.seconds),
+        "memory": memory_data(found.cost),
+        "sweep": sweep_data(found.sweep) if found.sweep is not None else [],
+        "measured": measured_data(found.cost.seconds, found.pace) if found.pace is not None else [],
+    }
+
+
+def memory_data(cost: PlanCost) -> list[dict[str, Any]]:
+    """The bytes of each machine over the ops of a step: those that it holds between steps, those of messages on their
+    way, and those of all other values during each op; of neighbouring ops the most, where there are many.
+    """
+    result: list[dict[str, Any]] = []
+    work = cost.work
+    for machine, step in zip(cost.machines, work.steps if work is not None else (), strict=True):
+        count = len(step.levels)
+        ends = [count * at // min(count, MOST_LEVELS) for at in range(min(count, MOST_LEVELS) + 1)]
+        levels = [max(step.levels[first:last]) for first, last in pairwise(ends)]
+        fields = {"held": machine.held, "moving": machine.peak - step.peak, "levels": levels, "ops": count}
+        result.append({"machine": machine.machine, **fields})
+    return result[:MOST_CHARTS]
+
+
+MOST_LEVELS = 400
+"""The most points of a chart of memory."""
+
+MOST_CHARTS = 24
+"""The most machines whose memory is drawn."""
+
+
+def sweep_data(found: Sweep) -> list[dict[str, Any]]:
+    """The rows of a sweep with a profile: numbers of machines, and what they cost."""
+    return [
+        {
+            "trainers": row.trainers,
+            "servers": row.pservers,
+            "step": _round_seconds(row.seconds.step),
+            "rows": _round_seconds(row.seconds.rows_per_second),
+            "price": _round_seconds(row.seconds.machine_seconds),
+            "peak": max(row.trainer_held + row.trainer_peak, row.server_held + row.server_peak),
+            "bottleneck": f"{row.seconds.machine or 'host'}, {row.seconds.part}",
+            "knee": row.is_knee,
+        }
+        for row in found.rows
+        if row.seconds is not None
+    ]
+
+
+def measured_data(found: JobSeconds, pace: Pace) -> list[tuple[str, str, float, float]]:
+    """What was predicted and measured of a step, and of each machine's processor in it: machine ("" for the step),
+    what, and both in seconds. Machines that are alike have the mean of those that were measured.
+    """
+    result = [("", "step", _round_seconds(found.step), _round_seconds(pace.step))]
+    for each in found.machines:
+        kind = each.machine.partition("_")[0]
+        alike = [seconds for role, seconds in pace.processor.items() if role.partition("_")[0] == kind]
+        of = alike if kind == "trainer" else [pace.processor[each.machine]] if each.machine in pace.processor else []
+        if of:
+            numbers = _round_seconds(each.processor), _round_seconds(sum(of) / len(of))
+            result.append((each.machine, "processor", *numbers))
+    return result
+
+
 MOST_ARROWS = 600
 """The most messages on a time line."""
 
@@ -452,10 +530,10 @@ def report_data(
     source: Module | None = None,
     run: dict[str, Any] | None = None,
     check: dict[str, Any] | None = None,
-    cost: PlanCost | None = None,
+    predicted: Predicted | None = None,
 ) -> dict[str, Any]:
-    """The data of a report (version 1). `source` is the program that was compiled, where it is known; `cost` has the
-    seconds of a step, if they are to be shown.
+    """The data of a report (version 1). `source` is the program that was compiled, where it is known; `predicted` has
+    what a step costs, if that is to be shown.
     """
     with collector_paused():
         return {
@@ -471,5 +549,5 @@ def report_data(
             "programs": programs_data(job, source),
             "run": run,
             "check": check,
-            "step": step_data(cost.seconds) if cost is not None and cost.seconds is not None else None,
+            "step": predicted_data(predicted) if predicted is not None else None,
         }

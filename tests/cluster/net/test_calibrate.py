@@ -9,7 +9,8 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cluster.net import calibrate
-from pstranspile.cluster.net.calibrate import TINY, measure, nonnegative_least_squares, spent_each
+from pstranspile.cluster.net.calibrate import TINY, fit_machines, measure, nonnegative_least_squares
+from pstranspile.cluster.net.metrics import Mark, Pace, note_mark, pace_text, quiet_pace, read_pace, steady_pace
 from pstranspile.compiler.cost.profile import TIMED, read_profile
 from pstranspile.tools.cli import main
 
@@ -36,17 +37,19 @@ def test_a_profile_has_all_families_and_is_written(capfd: pytest.CaptureFixture[
 
 
 def test_every_family_is_measured():
-    """Each has an unknown of its own that some program needs."""
-    told: list[str] = []
-    from pstranspile.compiler.cost.seconds import terms_of
+    """Some program has ops of each."""
     from pstranspile.compiler.cost.steps import step_cost
 
     used = set[str]()
     for trial in calibrate.trials(TINY.divisor):
-        told.append(trial.name)
-        terms = terms_of(step_cost(trial.module.main, trial.rows, example=trial.feed))
-        used |= {family for family, numbers in terms.items() if numbers[0]}
+        used |= {op.family for op in step_cost(trial.module.main, trial.rows, example=trial.feed).ops}
     assert used - {"messages"} == {*TIMED}
+
+
+def test_common_ops_have_rates_of_their_own():
+    found = measure(TINY, lambda line: None)
+    assert {"mul", "mul_grad", "conv2d_grad", "elementwise_add spread", "sgd", "sgd rows", "lstm"} <= {*found.ops}
+    assert all(min(rate) >= 0 and max(rate) > 0 for rate in found.ops.values())
 
 
 def test_another_file_is_not_replaced(capfd: pytest.CaptureFixture[str]):
@@ -84,7 +87,85 @@ def test_no_number_of_a_fit_is_below_0():
     assert nonnegative_least_squares([[1.0, 0.0], [2.0, 0.0]], [2.0, 4.0]) == pytest.approx([2.0, 0.0])
 
 
-def test_the_least_stretch_counts():
-    marks = {step: 0.01 * step + (5.0 if step > 40 else 0.0) for step in range(1, 71)}
-    assert spent_each(marks, 70) == pytest.approx(0.01)
-    assert spent_each({}, 70) == 1e-6
+def test_a_fit_finds_seconds_and_factors_of_crowded_hosts():
+    """Of machines on a host with room for them, and on one with twice as many machines as processors."""
+    rng = np.random.default_rng(0)
+    true = np.array([1e-4, 2e-6, 5e-5])
+    lines, ops = rng.uniform(0.5, 20, (40, 3)), rng.uniform(1e-5, 1e-3, 40)
+    extra = np.array([0.0, 1.0] * 20)
+    waking = rng.uniform(0.0, 1e-4, 40)
+    times = (1 + 0.1 * extra) * ops + (1 + 0.4 * extra) * (lines @ true + waking)
+    given = (each.tolist() for each in (lines, times, ops, waking, extra))
+    found, (of_ops, other) = fit_machines(*given)
+    np.testing.assert_allclose(found, true, rtol=0.02)
+    assert of_ops == pytest.approx(1.1, abs=0.02)
+    assert other == pytest.approx(1.4, abs=0.02)
+
+
+def marks(steps: int, each: float, processor: float, *, first: float = 0.0) -> list[Mark]:
+    """Reports of a machine whose steps take so many seconds, the first one more."""
+    return [Mark(n, n * processor, first + n * each, n) for n in range(1, steps + 1)]
+
+
+def test_a_pace_is_the_mean_of_the_steady_part():
+    """A server that updates thrice in each step has all its seconds counted."""
+    found = steady_pace(
+        {"trainer_0": marks(100, 0.02, 0.01, first=3.0), "pserver_0": marks(300, 0.02 / 3, 0.001, first=3.0)}
+    )
+    assert found is not None
+    assert found.step == pytest.approx(0.02)
+    assert found.processor == pytest.approx({"trainer_0": 0.01, "pserver_0": 0.003})
+    assert found.sleeps == pytest.approx({"trainer_0": 1.0, "pserver_0": 3.0})
+
+
+def test_the_steps_of_trainers_that_are_not_as_fast_have_a_mean():
+    found = steady_pace({"trainer_0": marks(100, 0.01, 0.01), "trainer_1": marks(50, 0.02, 0.01)})
+    assert found is not None
+    assert found.step == pytest.approx(1 / ((100 + 50) / 2))
+
+
+def test_a_run_of_a_step_has_no_pace():
+    assert steady_pace({"trainer_0": marks(1, 0.02, 0.01), "pserver_0": []}) is None
+    with pytest.raises(ValueError, match="without steady part"):
+        quiet_pace({})
+
+
+def test_other_work_in_a_part_of_a_run_does_not_count():
+    disturbed = [
+        mark._replace(processor=mark.processor + 0.01 * max(0, n - 60)) for n, mark in enumerate(marks(100, 0.02, 0.01))
+    ]
+    found = quiet_pace({"trainer_0": disturbed})
+    assert found.processor["trainer_0"] == pytest.approx(0.01)
+
+
+def test_a_pace_is_read_as_it_was_written(tmp_path: Path):
+    pace = Pace(0.0123, {"trainer_0": 0.01, "pserver_0": 0.002}, {})
+    (tmp_path / "pace.json").write_text(pace_text(pace))
+    assert read_pace(str(tmp_path / "pace.json")) == pace
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[1]",
+        "{",
+        '{"version": 2, "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "step": -1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "step": 1.0, "machines": [{"machine": "trainer_0"}]}',
+        '{"version": 1, "step": 1.0, "machines": [7]}',
+        '{"version": 1, "step": 1.0, "machines": []}',
+    ],
+)
+def test_other_files_have_no_pace(text: str, tmp_path: Path):
+    (tmp_path / "pace.json").write_text(text)
+    with pytest.raises(ps.DiagnosticError, match="cost-profile"):
+        read_pace(str(tmp_path / "pace.json"))
+
+
+def test_what_a_process_reported_before_it_was_started_again_does_not_count():
+    held = marks(20, 0.1, 0.01)
+    note_mark(held, Mark(15, 0.02, 3.0))
+    assert held == [Mark(15, 0.02, 3.0)]
+    note_mark(held, Mark(16, 0.03, 3.1))
+    assert len(held) == 2

@@ -71,6 +71,40 @@ def test_a_server_takes_frames_of_two_trainers_and_answers_one_after_the_other()
     assert ("pserver_0", "gradients of trainer_0") in causes
 
 
+def test_a_machine_that_slept_wakes_first():
+    """The trainer sleeps while the server works, and the server while the trainer does."""
+    assert period(step_of(), [TRAINER], [SERVER], wakes=(0.25, 0.5)) == 25 + 0.25 + 0.5
+    assert period(step_of(), [TRAINER._replace(slow=2.0)], [SERVER], wakes=(1.0, 0.0)) == 25 + 10 + 2 + 5 + 2 * 1.0
+
+
+def test_a_machine_that_is_busy_when_a_message_comes_is_awake():
+    """The frame of the second trainer comes while the server takes that of the first."""
+    two = [TRAINER, Group("trainer_1")]
+    found = trace(step_of(), two, [SERVER], wakes=(0.0, 0.5))
+    begin = found.marks[-2][0]
+    woken = [part.ticks for turn in found.turns if turn.end > begin for part in turn.parts if part.what == "waking"]
+    assert woken == [0.5 * TICKS]
+
+
+def step_of_large(writing: float, reading: float, size: float = 1e9) -> list[Stage]:
+    """A frame of 2 s to write and 3 s to take, of which its bytes have some, and an answer without bytes."""
+    sent, answer = MessageLoad(2.0, 3.0, size, writing, reading), MessageLoad(1.0, 5.0, 0.0)
+    return [Stage([("mul", 10.0)], GRADIENTS, [sent], [4.0], [answer])]
+
+
+def test_large_frames_are_read_while_they_are_written():
+    fast = {"bytes_per_second": 1e12}
+    link = 1e9 / 1e12
+    whole = period(step_of_large(0.0, 0.0), [TRAINER], [SERVER], **fast)
+    assert whole == 25 + link
+    assert period(step_of_large(1.0, 1.0), [TRAINER], [SERVER], **fast) == 25 - 1.0
+    assert period(step_of_large(1.0, 0.25), [TRAINER], [SERVER], **fast) == 25 - 0.25
+    assert period(step_of_large(0.25, 1.0), [TRAINER], [SERVER], **fast) == 25 - 0.25
+    assert period(step_of_large(1.0, 1.0), [TRAINER], [SERVER], bytes_per_second=1e8) == 25 - 1.0 + (10.0 - 1.0)
+    small = step_of_large(1.0, 1.0, size=1000.0)
+    assert period(small, [TRAINER], [SERVER], **fast) == 25 + 1000.0 / 1e12
+
+
 def test_without_a_barrier_an_answer_comes_after_the_update_of_one_trainer():
     assert period(step_of(), [TRAINER], [SERVER], barrier=False) == 25
 
@@ -194,9 +228,9 @@ def test_machines_are_busy_in_virtual_time_for_as_long_as_the_sums_say(mode: str
     for each in found.machines:
         name = "trainer_0" if each.alike > 1 else each.machine
         spans = [span for span in found.spans if span.machine == name]
-        for what, told in (("sending", each.sending), ("receiving", each.receiving)):
+        for what, told in (("sending", each.sending), ("receiving", each.receiving), ("waking", each.waking)):
             assert sum(span.seconds for span in spans if span.what == what) == pytest.approx(told, rel=1e-6)
-        others = sum(span.seconds for span in spans if span.what not in ("sending", "receiving"))
+        others = sum(span.seconds for span in spans if span.what not in ("sending", "receiving", "waking"))
         assert others == pytest.approx(each.computing, rel=1e-6)
 
 

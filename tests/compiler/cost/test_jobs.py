@@ -12,7 +12,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.autodiff import Adagrad, Adam, LarsMomentum, minimize
+from pstranspile.autodiff import SGD, Adagrad, Adam, LarsMomentum, minimize
 from pstranspile.cluster.machines.recorder import Recorder, traffic_of
 from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_text
 from pstranspile.compiler.cost.jobs import cost_under
@@ -515,3 +515,17 @@ def test_the_command_suggests(folder: Path, capfd: pytest.CaptureFixture[str]):
     assert (held["moved"], held["memory"], held["tried"]) == (found.moved, found.memory, [*found.tried])
     assert main([*words, "--cost"]) == 2
     assert "--suggest is for a job whose settings vary" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("width", "left"), [(64, 0.0), (512, 0.5), (3000, 0.0)])
+def test_messages_of_some_megabytes_leave_half_their_places(width: int, left: float):
+    """Small ones find room between values, and the memory of larger ones goes back to the system."""
+    model = L.Draft(seed=1)
+    x = L.data(model, "x", [-1, width])
+    minimize(L.mean(L.fc(x, width, bias_attr=False)), SGD(0.0))
+    compiled = ps.compile(model.module(), ps.Job(pservers=1, trainers=2, batch_rows=4))
+    found = ps.cost(compiled)
+    assert found.work is not None
+    size = 4 * width * width
+    server, peak = found.machines[1], found.work.steps[1].peak
+    assert server.peak - peak == pytest.approx(size + left * 2 * size, rel=0.01)

@@ -11,7 +11,7 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, minimize
-from pstranspile.compiler.cost.steps import SEQUENCE, step_cost
+from pstranspile.compiler.cost.steps import MOST_LEVELS, SEQUENCE, step_cost
 from pstranspile.ops.work import calls_of
 from pstranspile.runtime.run.step_feeds import inputs_of
 from pstranspile.runtime.values import LoDTensor
@@ -132,6 +132,8 @@ def test_a_block_that_several_ops_run_counts_for_each_and_is_looked_at_once():
         assert [op.block for op in found.ops].count(depth) == 1
         assert found.operations - none.operations + work == work * 2**depth
         assert found.touched - none.touched + moved == moved * 2**depth
+        assert max(found.levels) == found.peak
+        assert len(found.levels) < 2 * MOST_LEVELS
 
 
 def test_a_recurrent_op_makes_calls_for_each_step_of_the_longest_sequence():

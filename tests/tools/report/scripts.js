@@ -29,6 +29,9 @@ const tests = {
     assert.deepEqual(R.marks(0, 8), [0]);
     assert.deepEqual([1e-5, 0.0123456, 1234.5].map(R.seconds), ["10 us", "12.3 ms", "1,230 s"]);
   },
+  "a prediction differs from what was measured by a share of that"() {
+    assert.deepEqual([R.difference(1.1, 1), R.difference(0.75, 1), R.difference(1, 1), R.difference(1, 0)], ["+10 %", "-25 %", "+0 %", ""]);
+  },
   "rows in sight are few"() {
     const [first, last] = R.inSight(26 * 5000, 600, 10000);
     assert.ok(first <= 5000 && last >= 5023 && last - first < 60);

@@ -8,17 +8,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pstranspile import Job, compile, loads
+from pstranspile import Job, compile, cost, loads, sweep
+from pstranspile.cluster.net.metrics import Pace
 from pstranspile.compiler.explain import explain_op, of_compiled
 from pstranspile.compiler.explain.job import line_of
 from pstranspile.ops.textual import parse
 from pstranspile.tools.cli import main
 from pstranspile.tools.report import REPORT, page
-from pstranspile.tools.report.data import report_data
+from pstranspile.tools.report.data import Predicted, report_data
+from tests.compiler.cost.test_seconds import REAL
 from tests.golden import Goldens
 from tests.tools.report.jobs import JOBS, ROOT, Page, addresses, data_of, deep, op_texts, page_of
 
@@ -274,3 +277,41 @@ def test_pages_go_to_stdout_and_bad_names_are_refused(tmp_path: Path, capfdbinar
         assert capfdbinary.readouterr().out == page.read_bytes()
         assert main([*given, f"{'n' * 300}.html"]) != 0
         assert b"error[output-unwritable]" in capfdbinary.readouterr().err
+
+
+def predicted_page(**given: Any) -> dict[str, Any]:
+    """What a page shows of the cost of a job of two trainers and two servers."""
+    module = loads((ROOT / "examples" / "regression.ir").read_text())
+    job = Job(pservers=2, trainers=2, batch_rows=64)
+    compiled = compile(module, job)
+    found = Predicted(cost(compiled, profile=REAL), **given)
+    return report_data(of_compiled(compiled), "net.ir", module, predicted=found)["step"]
+
+
+def test_memory_over_a_step_reaches_its_peak():
+    module = loads((ROOT / "examples" / "regression.ir").read_text())
+    compiled = compile(module, Job(pservers=2, trainers=2, batch_rows=64))
+    found = predicted_page()["memory"]
+    for drawn, machine in zip(found, cost(compiled).machines, strict=True):
+        assert drawn["machine"] == machine.machine
+        assert drawn["held"] == machine.held
+        assert drawn["moving"] + max(drawn["levels"]) == machine.peak
+
+
+def test_a_sweep_is_drawn_by_numbers_of_machines():
+    module = loads((ROOT / "examples" / "regression.ir").read_text())
+    found = sweep(module, Job(pservers=2, trainers=2, batch_rows=64), pservers=[1, 2], trainers=[1, 4], profile=REAL)
+    rows = predicted_page(sweep=found)["sweep"]
+    assert [(row["trainers"], row["servers"]) for row in rows] == [(1, 1), (1, 2), (4, 1), (4, 2)]
+    assert all(row["rows"] == pytest.approx(row["trainers"] * 64 / row["step"], rel=1e-4) for row in rows)
+
+
+def test_a_run_stands_beside_what_is_predicted():
+    """Trainers are alike: they have the mean of what was measured."""
+    pace = Pace(0.5, {"trainer_0": 0.1, "trainer_1": 0.3, "pserver_0": 0.05}, {})
+    found = predicted_page(pace=pace)["measured"]
+    assert [(machine, what, measured) for machine, what, _, measured in found] == [
+        ("", "step", 0.5),
+        ("trainer_0 to 1", "processor", 0.2),
+        ("pserver_0", "processor", 0.05),
+    ]
