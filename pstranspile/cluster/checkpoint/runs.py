@@ -331,7 +331,7 @@ def _lock_folder(folder: Path, file: Path | None = None, *, shared: bool = False
     except OSError as problem:
         message = f"can't be written: {problem.strerror}"
         raise DiagnosticError([error("checkpoint-target", message, Location(str(path)))]) from None
-    if lock.taken:
+    if lock.held_by_another:
         message = "another run is saving its checkpoints here; wait for its end, or name another folder"
         raise DiagnosticError([error("checkpoint-busy", message, Location(str(folder)))])
     return lock

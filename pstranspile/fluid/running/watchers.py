@@ -40,17 +40,17 @@ class Monitor:
     def __init__(self, handler: Callable[[Mapping[Any, Any]], object], seconds: float, look: Callable[[], Any]):
         self._handler, self._seconds, self._look = handler, ceil(seconds), look
         self._stopped = Event()
-        self.asked = Event()
+        self.request = Event()
         """An event that is set while the handler's thread waits for variables."""
-        self._given: Queue[Any] = Queue()
+        self._passed_variables: Queue[Any] = Queue()
         self._problem: BaseException | None = None
         self._thread = Thread(target=self._call_handler, daemon=True)
 
     def _call_handler(self) -> None:
         try:
             while not self.wait(self._stopped, self._seconds):
-                self.asked.set()
-                held = self._given.get()
+                self.request.set()
+                held = self._passed_variables.get()
                 if held is None:
                     return
                 self._handler(held)
@@ -63,9 +63,9 @@ class Monitor:
         """
         if self._problem is not None:
             raise self._problem
-        if self.asked.is_set():
-            self.asked.clear()
-            self._given.put(self._look())
+        if self.request.is_set():
+            self.request.clear()
+            self._passed_variables.put(self._look())
 
     def __enter__(self) -> Monitor:
         self._thread.start()
@@ -73,7 +73,7 @@ class Monitor:
 
     def __exit__(self, kind: type[BaseException] | None, _problem: object, _trace: TracebackType | None) -> None:
         self._stopped.set()
-        self._given.put(None)
+        self._passed_variables.put(None)
         self._thread.join()
         if kind is None and self._problem is not None:
             raise self._problem
@@ -84,8 +84,8 @@ class Monitor:
 _ORDERS: dict[str, Callable[[Cost], float]] = {
     "calls": lambda cost: cost.calls,
     "total": lambda cost: cost.seconds,
-    "max": lambda cost: cost.most,
-    "min": lambda cost: cost.least,
+    "max": lambda cost: cost.slowest_seconds,
+    "min": lambda cost: cost.fastest_seconds,
     "ave": lambda cost: cost.seconds / cost.calls,
 }
 KEYS = ("default", *_ORDERS)
@@ -132,7 +132,7 @@ class Profiler(Profile):
             f"{'Event':<{width}} {'Calls':>8} {'Total':>12} {'Min.':>10} {'Max.':>10} {'Ave.':>10} {'Ratio.':>8}",
         ]
         for cost in costs:
-            times = (cost.least, cost.most, cost.seconds / cost.calls)
+            times = (cost.fastest_seconds, cost.slowest_seconds, cost.seconds / cost.calls)
             lines.append(
                 f"{cost.op_type:<{width}} {cost.calls:>8} {cost.seconds * 1e3:>12.4f} "
                 f"{' '.join(f'{seconds * 1e3:>10.4f}' for seconds in times)} {cost.seconds / (total or 1.0):>8.4f}"

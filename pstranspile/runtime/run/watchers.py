@@ -106,8 +106,8 @@ class Cost(NamedTuple):
     calls: int = 0
     seconds: float = 0.0
     bytes: int = 0
-    least: float = math.inf
-    most: float = 0.0
+    fastest_seconds: float = math.inf
+    slowest_seconds: float = 0.0
 
 
 class Profile:
@@ -121,7 +121,7 @@ class Profile:
         kind = bound.op.type
         old = self.costs.get(kind, Cost(kind))
         size = sum(size_in_bytes(value) for _, value in made)
-        least, most = min(old.least, seconds), max(old.most, seconds)
+        least, most = min(old.fastest_seconds, seconds), max(old.slowest_seconds, seconds)
         self.costs[kind] = Cost(kind, old.calls + 1, old.seconds + seconds, old.bytes + size, least, most)
 
     def table(self) -> str:

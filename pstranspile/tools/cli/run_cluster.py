@@ -44,7 +44,7 @@ class ClusterProgress(TrainerListener):
         self._progress = Progress(steps, first=first)
         self._trainers = trainers
         self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
-        self._shown = first
+        self._last_shown_step = first
 
     def watch(self, cluster: Cluster) -> None:
         """The cluster that is run; steps are all that is shown of it."""
@@ -59,18 +59,18 @@ class ClusterProgress(TrainerListener):
         self._waiting.setdefault(step, {})[trainer.name] = {
             f"{program}{name}": displayed_value(value) for name, value in result
         }
-        while len(self._waiting.get(self._shown, ())) == self._trainers:
+        while len(self._waiting.get(self._last_shown_step, ())) == self._trainers:
             self._show()
 
     def _show(self) -> None:
-        by_trainer = self._waiting.pop(self._shown)
-        self._shown += 1
-        self._progress.step(self._shown, by_trainer)
+        by_trainer = self._waiting.pop(self._last_shown_step)
+        self._last_shown_step += 1
+        self._progress.step(self._last_shown_step, by_trainer)
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""
         while self._waiting:
-            self._shown = min(self._waiting)
+            self._last_shown_step = min(self._waiting)
             self._show()
         self._progress.end()
 

@@ -413,10 +413,10 @@ class _Placed(NamedTuple):
 
 
 class Workspace:
-    """Open texts by path. `opened` gives the text of a file as the editor has it, None where it is not open."""
+    """Open texts by path. `text_in_editor` gives the text of a file as the editor has it, None where it is not open."""
 
-    def __init__(self, opened: Callable[[Path], str | None]):
-        self._opened = opened
+    def __init__(self, text_in_editor: Callable[[Path], str | None]):
+        self._text_in_editor = text_in_editor
         self._readings: dict[Path, tuple[str, TextReading]] = {}
         self._outlines: dict[Path, tuple[str, Outline]] = {}
         self._placed: dict[Path, _Placed] = {}
@@ -492,7 +492,7 @@ class Workspace:
     def _job_text(self, program: Path) -> tuple[Path, str] | None:
         """The path and the text of a program's job, which need not be saved; None where there is none."""
         for file in job_files(program):
-            text = self._opened(file)
+            text = self._text_in_editor(file)
             if text is not None:
                 return file, text
             if os.path.lexists(file):
