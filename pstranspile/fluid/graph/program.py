@@ -161,7 +161,7 @@ class Program(PartInCluster):
         """Readers whose data runs of the program are fed with."""
         self.gradient_calls = 0
         """How often `gradients` has appended to the program; names of gradients contain this number."""
-        self.counted = unique_name.generator().copy()
+        self.name_counters = unique_name.generator().copy()
         """The counters for unique names when the program was made."""
         self._seed = GLOBAL_SEED[0]
         self.current_block_idx = 0
@@ -370,7 +370,7 @@ class Program(PartInCluster):
         self.stopped |= other.stopped
         self.unaveraged |= other.unaveraged
         self.readers, self.schedules = list(other.readers), dict(other.schedules)
-        self.gradient_calls, self.counted = other.gradient_calls, other.counted
+        self.gradient_calls, self.name_counters = other.gradient_calls, other.name_counters
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
         self._mark_fed(_require_program(other))
 

@@ -84,7 +84,7 @@ class Callers:
         self._nameless: set[int] = set()
         """The numbers in this server of callers that have not yet sent their own numbers."""
         self.last: dict[int, LastCall] = {}
-        self.sent: dict[int, set[str]] = {index: set() for index in trainers}
+        self.sent_names: dict[int, set[str]] = {index: set() for index in trainers}
         """The names of the variables that each trainer has sent in its present step."""
         endpoint = server.endpoint
         self.sends = {index: set(names_sent_to(one.role.main, endpoint)) for index, one in programs.items()}
@@ -97,14 +97,14 @@ class Callers:
     def state(self) -> dict[str, Any]:
         """The state from which another process can continue in place of this one."""
         last = {index: tuple(call) for index, call in self.last.items()}
-        sent = {index: set(names) for index, names in self.sent.items()}
+        sent = {index: set(names) for index, names in self.sent_names.items()}
         return {"aliases": dict(self._aliases), "last": last, "sent": sent}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         self._aliases = dict(state["aliases"])
         self.last = {index: LastCall(*call) for index, call in state["last"].items()}
-        self.sent = {index: set(names) for index, names in state["sent"].items()}
+        self.sent_names = {index: set(names) for index, names in state["sent"].items()}
 
     def find(self, caller: Caller, method: str, name: str, own_number: int) -> tuple[int, bool]:
         """The number in this server of a caller, and whether this is the first call on its connection. Raises
@@ -174,7 +174,7 @@ class Callers:
         last = self.last.get(index)
         before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
         if name == calls.BATCH_BARRIER_NAME:
-            return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
+            return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent_names[index]
         if name == calls.FETCH_BARRIER_NAME:
             return before in ("", calls.BATCH_BARRIER_NAME, "GetVariable")
         if method == PREFETCH and self._server.mode == 0:
@@ -261,7 +261,7 @@ class _Call:
         self.data = data
         self.peer = peer
         """The trainer that makes the call, None until it is identified."""
-        self.kept = False
+        self.is_accepted = False
         """Whether the call was accepted, so that its caller need not repeat it."""
 
     def is_of(self, peer: Peer) -> None:
@@ -270,7 +270,7 @@ class _Call:
 
     def keep(self) -> bool:
         """Marks the call as accepted, so that its caller need not repeat it; returns False if it was marked before."""
-        first, self.kept = not self.kept, True
+        first, self.is_accepted = not self.is_accepted, True
         return first
 
     def bring(self, value: Any) -> None:
@@ -306,14 +306,14 @@ class FluidService(ForeignTrainers):
         self._missed: dict[int, float] = {}
         """For each trainer whose connection ended while it waited for an answer, the time since which it is missing."""
         variables = sum(len(block.vars) for block in server.main.blocks)
-        self._most = len(self.trainers) * (variables + 4)
+        self._max_waiting = len(self.trainers) * (variables + 4)
         """The most calls that may wait at once."""
         self._compares = journal is not None or server.mode != 0
         """Whether calls are compared with the last ones, because they may be repeated. (In a synchronous job without a
         journal this is not needed: a gradient may come twice.)
         """
         self._slots = 0
-        self._told = Told(server.name, site.now)
+        self._print_notice = Told(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -332,7 +332,7 @@ class FluidService(ForeignTrainers):
         """The gRPC service with the methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
         return CallService(
-            calls.SERVICE, methods, self._most, self._record_lost_caller, self._room, len(self.trainers),
+            calls.SERVICE, methods, self._max_waiting, self._record_lost_caller, self._room, len(self.trainers),
             lambda: self.site.more_held() or 0,
         )  # fmt: skip
 
@@ -392,15 +392,16 @@ class FluidService(ForeignTrainers):
             call = _Call(method, message, caller, number, data)
             if self.server.mode == 3:
                 raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
-            if len(self._waiting) >= self._most:
-                raise CallRefused("RESOURCE_EXHAUSTED", f"{self._most} calls wait for {self.server.name} already")
+            if len(self._waiting) >= self._max_waiting:
+                message = f"{self._max_waiting} calls wait for {self.server.name} already"
+                raise CallRefused("RESOURCE_EXHAUSTED", message)
             self._handlers[method](call)
         except _TakenBefore as taken:
             taken.call.answer()
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
             caller.refuse(number, refusal)
-            self._told(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
+            self._print_notice(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
         """The trainer that makes a well-formed call. Raises CallRefused, _TakenBefore."""
@@ -451,7 +452,7 @@ class FluidService(ForeignTrainers):
             if call.peer is peer:
                 del self._waiting[slot]
                 call.refuse(CallRefused(calls.INVALID, reason))
-        self._told(f"{peer.role} is refused, and takes no part any more: {reason}")
+        self._print_notice(f"{peer.role} is refused, and takes no part any more: {reason}")
         self._continue_without(peer, f"it was refused: {reason}")
 
     def _continue_without(self, peer: Peer, why: str) -> None:
@@ -473,7 +474,7 @@ class FluidService(ForeignTrainers):
                 raise CallRefused(calls.UNKNOWN, f"{self.server.name} takes no variable {name}")
             calls.require_gradient(self.server, call.message._replace(varname=name))
             call.bring(calls.as_declared(call.value, self.server.main.main_block.vars.get(name)))
-            sent = self.callers.sent[self._who_calls(call).index]
+            sent = self.callers.sent_names[self._who_calls(call).index]
             if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
                 sent.clear()
@@ -487,7 +488,7 @@ class FluidService(ForeignTrainers):
     def _require_all_sent(self, call: _Call) -> None:
         """Raises CallRefused at the end of a step in which a trainer has not sent all that its program sends."""
         callers, index = self.callers, self._who_calls(call).index
-        sent = {_without_trainer_number(name) for name in callers.sent[index]}
+        sent = {_without_trainer_number(name) for name in callers.sent_names[index]}
         lacking = sorted({_without_trainer_number(name) for name in callers.sends[index] - callers.rows[index]} - sent)
         if self.server.mode == 0 and lacking:
             raise CallRefused(calls.LATER, f"{self.trainers[index].role} has not sent {', '.join(lacking[:3])}")
@@ -497,12 +498,12 @@ class FluidService(ForeignTrainers):
         empty ones.
         """
         callers, index = self.callers, self._who_calls(call).index
-        for name in sorted(callers.rows[index] - callers.sent[index]):
+        for name in sorted(callers.rows[index] - callers.sent_names[index]):
             var = self.server.main.main_block.vars[name]
             assert var.dtype is not None
             none: Any = np.empty((0, *var.shape[1:]), DTYPES[var.dtype.value])
             self._post(call, kinds.SEND, name, SelectedRows(np.empty(0, "int64"), none, var.shape[0]))
-        callers.sent[index].clear()
+        callers.sent_names[index].clear()
 
     def _get(self, call: _Call) -> None:
         name = call.message.varname

@@ -318,7 +318,7 @@ def give_own_names(draft: Draft) -> dict[str, str]:
     """
     work = _Naming(draft)
     work.block(0, {}, frozenset(), ())
-    return work.meant
+    return work.original_names
 
 
 class _Naming:
@@ -327,7 +327,7 @@ class _Naming:
     def __init__(self, draft: Draft):
         self.draft = draft
         self.program = draft.main()
-        self.meant: dict[str, str] = {}
+        self.original_names: dict[str, str] = {}
 
     def block(
         self, number: int, outside: Mapping[str, str], valued: AbstractSet[str], changed: Collection[str]
@@ -345,22 +345,22 @@ class _Naming:
             frozenset(changed),
         )
         ops: list[Op] = []
-        for name in [*changed, *names.left]:
+        for name in [*changed, *names.remaining_writes]:
             if _reads_initial(forward, name, name in valued):
-                called = names.now.get(name, name)
-                names.now[name] = self._new(number, name)
-                names.valued.add(name)
-                ops.append(self._copy(called, names.now[name], forward.ops[0]))
+                called = names.current_names.get(name, name)
+                names.current_names[name] = self._new(number, name)
+                names.valued_names.add(name)
+                ops.append(self._copy(called, names.current_names[name], forward.ops[0]))
         for index, op in enumerate(forward.ops):
             if op.type in WITH_BLOCKS:
                 ops += self._inner(forward, index, names)
                 continue
-            inputs = rename_variables(op.inputs, names.now)
+            inputs = rename_variables(op.inputs, names.current_names)
             if not keeps_value(op):
                 for name in forward.after[index]:
                     self._next(number, name, names)
-            ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.now)))
-        ops += [self._copy(names.now[name], outside.get(name, name), forward.ops[-1]) for name in changed]
+            ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.current_names)))
+        ops += [self._copy(names.current_names[name], outside.get(name, name), forward.ops[-1]) for name in changed]
         self.draft.blocks[number].ops[:], self.draft.blocks[number].front[:] = ops, []
 
     def _several(self, forward: Forward) -> dict[str, int]:
@@ -387,29 +387,32 @@ class _Naming:
         inner = Forward(self.program, inner_block(self.program, op))
         changed = [name for name in inner.last if name in forward.after[index] and self._is_versioned(forward, name)]
         changed = [name for name in changed if slot and name not in inner.block.vars]
-        valued = frozenset(names.valued)
+        valued = frozenset(names.valued_names)
         for name in changed:
-            called = names.now.get(name, name)
+            called = names.current_names.get(name, name)
             self._next(forward.number, name, names)
             if name in valued:
                 taken[name] = None
-                if called != names.now.get(name, name):
-                    ops.append(self._copy(called, names.now[name], op))
-        self.block(inner.number, names.now, valued, changed)
+                if called != names.current_names.get(name, name):
+                    ops.append(self._copy(called, names.current_names[name], op))
+        self.block(inner.number, names.current_names, valued, changed)
         inputs = FrozenMap({**op.inputs, slot: tuple(taken)}) if slot else op.inputs
         return [
             *ops,
-            op._replace(inputs=rename_variables(inputs, names.now), outputs=rename_variables(op.outputs, names.now)),
+            op._replace(
+                inputs=rename_variables(inputs, names.current_names),
+                outputs=rename_variables(op.outputs, names.current_names),
+            ),
         ]
 
     def _next(self, number: int, name: str, names: _CurrentNames) -> None:
         """The name of a variable's next value. The last value in the declaring block keeps the variable's own name."""
-        names.valued.add(name)
-        if name in names.changed:
-            names.now[name] = self._new(number, name)
-        elif name in names.left:
-            names.left[name] -= 1
-            names.now[name] = self._new(number, name) if names.left[name] else name
+        names.valued_names.add(name)
+        if name in names.changed_names:
+            names.current_names[name] = self._new(number, name)
+        elif name in names.remaining_writes:
+            names.remaining_writes[name] -= 1
+            names.current_names[name] = self._new(number, name) if names.remaining_writes[name] else name
 
     def _new(self, number: int, name: str) -> str:
         draft = self.draft
@@ -417,7 +420,7 @@ class _Naming:
         assert var is not None
         new = draft.names.mint(f"{name}@VALUE")
         draft.blocks[number].vars[new] = var._replace(name=new)
-        self.meant[new] = name
+        self.original_names[new] = name
         if name in draft.stop_gradient:
             draft.stop_gradient.add(new)
         return new
@@ -428,15 +431,15 @@ class _Naming:
 
 
 class _CurrentNames(NamedTuple):
-    """The names of a block's variables: `now` the current ones, `left` the number of remaining writes.
+    """The names of a block's variables: `current_names`, and the number of `remaining_writes` of each.
 
-    `valued` are the variables that have a value, `changed` those of other blocks that the block changes.
+    `valued_names` are the variables that have a value, `changed_names` those of other blocks that the block changes.
     """
 
-    now: dict[str, str]
-    valued: set[str]
-    left: dict[str, int]
-    changed: frozenset[str]
+    current_names: dict[str, str]
+    valued_names: set[str]
+    remaining_writes: dict[str, int]
+    changed_names: frozenset[str]
 
 
 def _reads_initial(forward: Forward, name: str, valued: bool) -> bool:
