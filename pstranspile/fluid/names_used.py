@@ -181,7 +181,7 @@ class _ScriptReader:
             _NameCollector(self, made).visit(tree)
         return self.modules[path]
 
-    def own(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
+    def own_file(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
         """The file of a module of the script itself; None for all other modules."""
         base = self.folder if not level else beside.parent
         for _ in range(level - 1):
@@ -310,8 +310,8 @@ class _Binder(_Visitor):
             whole = _of_module(alias.name)
             top = alias.name.split(".")[0]
             if whole == _NOTHING:
-                whole = _Of(own_file=self.reader.own(alias.name, self.module.path))
-                first = _Of(own_file=self.reader.own(top, self.module.path))
+                whole = _Of(own_file=self.reader.own_file(alias.name, self.module.path))
+                first = _Of(own_file=self.reader.own_file(top, self.module.path))
             else:
                 first = _Of("paddle") if top == "paddle" else _NOTHING
             self.scope.bind(alias.asname or top, whole if alias.asname else first)
@@ -322,7 +322,7 @@ class _Binder(_Visitor):
         """Binds the names of `from a.b import c as d`."""
         base = _NOTHING if node.level else _of_module(node.module or "")
         if base == _NOTHING:
-            base = _Of(own_file=self.reader.own(node.module or "", self.module.path, node.level))
+            base = _Of(own_file=self.reader.own_file(node.module or "", self.module.path, node.level))
         if base.own_file is not None:
             self.reader.module(base.own_file)
         for alias in node.names:
@@ -335,7 +335,7 @@ class _Binder(_Visitor):
                 inside = f"{node.module}.{alias.name}" if node.module else alias.name
                 meant = _of_module(inside) if not node.level else _NOTHING
                 if meant == _NOTHING:
-                    meant = _Of(own_file=self.reader.own(inside, self.module.path, node.level))
+                    meant = _Of(own_file=self.reader.own_file(inside, self.module.path, node.level))
             if meant.own_file is not None:
                 self.reader.module(meant.own_file)
             self.scope.bind(alias.asname or alias.name, meant)
@@ -674,9 +674,9 @@ class _Order:
 
     def _import(self, node: ast.Import | ast.ImportFrom, module: _Module, branch: _Branch) -> None:
         if isinstance(node, ast.Import):
-            paths = [self.reader.own(alias.name, module.path) for alias in node.names]
+            paths = [self.reader.own_file(alias.name, module.path) for alias in node.names]
         else:
-            paths = [self.reader.own(node.module or "", module.path, node.level)]
+            paths = [self.reader.own_file(node.module or "", module.path, node.level)]
         for path in paths:
             held = self.reader.modules.get(path.resolve()) if path is not None else None
             if held is not None:

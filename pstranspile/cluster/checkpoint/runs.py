@@ -139,7 +139,7 @@ class Source:
         for tries_left in (2, 1, 0):
             self.place: Path = newest(folder)
             self._reading = ReadLock(self.place)
-            if self._reading.there or not tries_left:
+            if self._reading.folder_exists or not tries_left:
                 break  # otherwise another run has just removed it as outdated, and there is a newer one
         self.manifest: Manifest = read_manifest(self.place)
 

@@ -34,7 +34,7 @@ class InitState:
             raise ValueError("InitState needs init, or init_boot to know how many rows it has")
         if init is None:
             init = layers.fill_constant_batch_size_like(input=init_boot, value=value, shape=shape, dtype=dtype)
-        self._value, self._reordered = init, need_reorder
+        self._value, self._needs_reorder = init, need_reorder
 
     @property
     def value(self) -> Any:
@@ -44,7 +44,7 @@ class InitState:
     @property
     def need_reorder(self) -> bool:
         """Whether the rows are put in the order of a DynamicRNN's sequences."""
-        return self._reordered
+        return self._needs_reorder
 
 
 class KeptState(Protocol):

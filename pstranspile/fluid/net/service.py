@@ -77,13 +77,13 @@ class Callers:
         self._server = server
         self._trainers = trainers
         self._by_address: dict[str, int] = {}
-        self._here: dict[int, Caller] = {}
+        self._callers_by_trainer: dict[int, Caller] = {}
         """The connection of each trainer, by the trainer's number in this server."""
         self._aliases: dict[int, int] = {}
         """The number in this server of each trainer that has sent its own number."""
         self._nameless: set[int] = set()
         """The numbers in this server of callers that have not yet sent their own numbers."""
-        self.last: dict[int, LastCall] = {}
+        self.last_calls: dict[int, LastCall] = {}
         self.sent_names: dict[int, set[str]] = {index: set() for index in trainers}
         """The names of the variables that each trainer has sent in its present step."""
         endpoint = server.endpoint
@@ -96,14 +96,14 @@ class Callers:
 
     def state(self) -> dict[str, Any]:
         """The state from which another process can continue in place of this one."""
-        last = {index: tuple(call) for index, call in self.last.items()}
+        last = {index: tuple(call) for index, call in self.last_calls.items()}
         sent = {index: set(names) for index, names in self.sent_names.items()}
         return {"aliases": dict(self._aliases), "last": last, "sent": sent}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         self._aliases = dict(state["aliases"])
-        self.last = {index: LastCall(*call) for index, call in state["last"].items()}
+        self.last_calls = {index: LastCall(*call) for index, call in state["last"].items()}
         self.sent_names = {index: set(names) for index, names in state["sent"].items()}
 
     def find(self, caller: Caller, method: str, name: str, own_number: int) -> tuple[int, bool]:
@@ -117,13 +117,13 @@ class Callers:
                 self._learn(own_number, known)
             return known, False
         index = self._index_for_number(own_number) if named else self._index_without_number(method, name)
-        here = self._here.get(index)
+        here = self._callers_by_trainer.get(index)
         if here is not None and not here.closed:
             who = self._trainers[index].role
             raise CallRefused("UNAVAILABLE", f"{who} is here already, at {here.address}, and has not ended it")
         if method != PREFETCH or len(self._trainers) == 1:  # a lookup does not identify its trainer
             self._by_address = {a: number for a, number in self._by_address.items() if number != index}
-            self._by_address[address], self._here[index] = index, caller
+            self._by_address[address], self._callers_by_trainer[index] = index, caller
         if named:
             self._learn(own_number, index)
         return index, True
@@ -171,7 +171,7 @@ class Callers:
 
     def _may(self, index: int, method: str, name: str) -> bool:
         """Whether a trainer is at a point of its program where such a call comes next."""
-        last = self.last.get(index)
+        last = self.last_calls.get(index)
         before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
         if name == calls.BATCH_BARRIER_NAME:
             return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent_names[index]
@@ -303,7 +303,7 @@ class FluidService(ForeignTrainers):
         self.callers = Callers(server, self.trainers, {one.index: one for one in site.cluster.trainers})
         self._steps = dict.fromkeys(self.trainers, -1)
         self._waiting: dict[int, _Call] = {}
-        self._missed: dict[int, float] = {}
+        self._missing_since: dict[int, float] = {}
         """For each trainer whose connection ended while it waited for an answer, the time since which it is missing."""
         variables = sum(len(block.vars) for block in server.main.blocks)
         self._max_waiting = len(self.trainers) * (variables + 4)
@@ -358,7 +358,7 @@ class FluidService(ForeignTrainers):
                 self.callers.record_replayed_call(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
         late = self.site.now() + GRACE_AT_BEGIN - GRACE
-        self._missed = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
+        self._missing_since = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
         self._waiting.clear()
         self._journal = journal
 
@@ -410,9 +410,9 @@ class FluidService(ForeignTrainers):
             index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
             call.is_of(self.trainers[index])
             require_part(self.trainers[index], message.varname)
-            self._missed.pop(index, None)
+            self._missing_since.pop(index, None)
             call.caller.let_in()
-            if first and call.method in _REPEATED and callers.last.get(index) == self._about(call):
+            if first and call.method in _REPEATED and callers.last_calls.get(index) == self._about(call):
                 raise _TakenBefore(call)
         assert call.peer is not None
         return call.peer
@@ -431,14 +431,14 @@ class FluidService(ForeignTrainers):
             if call.caller is caller and call.number == number:
                 del self._waiting[slot]
                 assert call.peer is not None
-                self._missed.setdefault(call.peer.index, self.site.now())
+                self._missing_since.setdefault(call.peer.index, self.site.now())
                 return
 
     def turns_done(self) -> None:
         """Gives up the trainers that are missing and have not called again in time."""
-        for index, since in list(self._missed.items()):
+        for index, since in list(self._missing_since.items()):
             if self.site.now() > since + GRACE:
-                del self._missed[index]
+                del self._missing_since[index]
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
@@ -597,7 +597,7 @@ class FluidService(ForeignTrainers):
             return
         peer.hand_to(self._answer)
         about = self._about(call) if self._compares else LastCall(call.method, call.message.varname, 0)
-        self.callers.last[peer.index] = about
+        self.callers.last_calls[peer.index] = about
         if self.journal is not None:
             self.site.count_bytes(len(call.data))
             self.journal.add(call.method, peer.index, call.data, about.check_sum)

@@ -39,7 +39,7 @@ class Monitor:
 
     def __init__(self, handler: Callable[[Mapping[Any, Any]], object], seconds: float, look: Callable[[], Any]):
         self._handler, self._seconds, self._look = handler, ceil(seconds), look
-        self._stopped = Event()
+        self._stop_event = Event()
         self.request = Event()
         """An event that is set while the handler's thread waits for variables."""
         self._passed_variables: Queue[Any] = Queue()
@@ -48,7 +48,7 @@ class Monitor:
 
     def _call_handler(self) -> None:
         try:
-            while not self.wait(self._stopped, self._seconds):
+            while not self.wait(self._stop_event, self._seconds):
                 self.request.set()
                 held = self._passed_variables.get()
                 if held is None:
@@ -72,7 +72,7 @@ class Monitor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _problem: object, _trace: TracebackType | None) -> None:
-        self._stopped.set()
+        self._stop_event.set()
         self._passed_variables.put(None)
         self._thread.join()
         if kind is None and self._problem is not None:

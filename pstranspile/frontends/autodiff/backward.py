@@ -683,8 +683,8 @@ class _VersionUses:
     def __init__(self, ops: Sequence[Op]):
         version: dict[str, int] = {}
         self.readers: dict[_Version, list[int]] = {}
-        self.read: list[set[_Version]] = []
-        self.written: list[set[_Version]] = []
+        self.read_versions: list[set[_Version]] = []
+        self.written_versions: list[set[_Version]] = []
         for index, op in enumerate(ops):
             read = {(name, version.get(name, 0)) for name in op.input_names}
             for value in read:
@@ -693,24 +693,24 @@ class _VersionUses:
             for name in op.output_names:
                 version[name] = version.get(name, 0) + 1
                 written.add((name, version[name]))
-            self.read.append(read)
-            self.written.append(written)
+            self.read_versions.append(read)
+            self.written_versions.append(written)
 
 
 def _chain(start: int, uses: _VersionUses) -> set[int]:
     """The indices of the ops that depend only on op `start`; empty if one of them also reads something else."""
-    ready = set(uses.read[start])
+    ready = set(uses.read_versions[start])
     result, waiting = {start}, deque([start])
     while waiting:
         index = waiting.popleft()
-        if not uses.read[index] or not uses.read[index] <= ready:
+        if not uses.read_versions[index] or not uses.read_versions[index] <= ready:
             return set()
-        for value in uses.written[index]:
+        for value in uses.written_versions[index]:
             for reader in uses.readers.get(value, ()):
                 if reader not in result:
                     result.add(reader)
                     waiting.append(reader)
-        ready |= uses.written[index]
+        ready |= uses.written_versions[index]
     return result
 
 

@@ -45,9 +45,9 @@ NUMBER_BYTES = 64
 class Budget:
     """The memory, the work and the nodes that reading a model may still use."""
 
-    def __init__(self, held: int):
-        self._bytes = FREE_BYTES + BYTES_A_BYTE * held
-        self._work = FREE_WORK + WORK_A_BYTE * held
+    def __init__(self, held_bytes: int):
+        self._bytes = FREE_BYTES + BYTES_A_BYTE * held_bytes
+        self._work = FREE_WORK + WORK_A_BYTE * held_bytes
         self._nodes = MOST_NODES
         self.depth = 0
         """The number of functions and branches around the node that is being read."""

@@ -45,9 +45,9 @@ Uses = frozenset[Use]
 class GradientFrame:
     """The gradients of one execution of a block, as sets of terms."""
 
-    def __init__(self, parent: GradientFrame | None, declared: AbstractSet[str]):
+    def __init__(self, parent: GradientFrame | None, declared_names: AbstractSet[str]):
         self.parent = parent
-        self.declared = declared
+        self.declared_names = declared_names
         self.local: dict[str, Uses] = {}
         self.forward: GradientFrame | None = parent
 
@@ -70,7 +70,7 @@ class GradientFrame:
         """Sets a gradient in the frame that has or declares it, by default in this one."""
         frame: GradientFrame | None = self
         while frame is not None:
-            if name in frame.local or name in frame.declared:
+            if name in frame.local or name in frame.declared_names:
                 frame.local[name] = terms
                 return
             frame = frame.parent

@@ -74,7 +74,7 @@ def folder_lock(folder: Path) -> Generator[None]:
 class ReadLock:
     """Protects a folder from being removed by users of `locked_if_free` until `close`, or until this object is deleted.
 
-    `there` is false if the folder does not exist.
+    `folder_exists` is false if the folder does not exist.
     """
 
     def __init__(self, folder: Path):
@@ -82,7 +82,7 @@ class ReadLock:
             handle = _acquire_lock(folder, shared=True)
         except OSError:  # the folder may not be listed: only the files in it may be read
             handle = -1
-        self.there = handle is not None
+        self.folder_exists = handle is not None
         self.close = finalize(self, _close, handle)
         """Lets the folder be removed."""
 

@@ -73,7 +73,7 @@ class BlockSource(Source):
         """Calls a kernel that may access variables itself; variables that it may have written are looked up again."""
         self.names[f"c{index}"] = in_frame(bound)
         self._add(f"c{index}(frame)", index)
-        for name in self.touched[index]:
+        for name in self.variables_by_op[index]:
             self.kinds.pop(name, None)
             self.unsure.discard(name)
 

@@ -324,7 +324,7 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             print_line(f"the logs of the launch before are in {earlier} now")
-        keeping.begin_steps(left=(kept.first if kept is not None else 0) < steps)
+        keeping.begin_steps(steps_left=(kept.first if kept is not None else 0) < steps)
         done = False
         try:
             supervisor, done = supervise_job(

@@ -176,22 +176,24 @@ def status(command: str) -> Generator[Status]:
 
 
 class Keeping:
-    """The checkpoints that a run leaves in a folder ("": none). `resumed`: what it goes on from ("": it begins)."""
+    """The checkpoints that a run leaves in a folder ("": none). A run goes on from those in `resumed_folder` ("": it
+    begins).
+    """
 
-    def __init__(self, folder: str, resumed: str = ""):
+    def __init__(self, folder: str, resumed_folder: str = ""):
         self.folder = folder
-        self._resumed_folder = resumed
+        self._resumed_folder = resumed_folder
         self._folder_note = folder_made(folder) if folder else ""
         self._earlier_checkpoints = checkpoints_in(folder)
         self._has_begun = False
 
-    def begin_steps(self, *, left: bool = True) -> None:
+    def begin_steps(self, *, steps_left: bool = True) -> None:
         """Called before the first step: from here on, whatever stops the run is reported with what is left of it.
 
-        `left`: whether steps are left to do, as far as is known.
+        `steps_left`: whether steps are left to do, as far as is known.
         """
         self._has_begun = True
-        if left and self._resumed_folder and not PENDING.files:
+        if steps_left and self._resumed_folder and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
             say(f"{self._resumed_folder}: nothing is kept of the run that goes on from here; {advice}")
 

@@ -210,7 +210,7 @@ def _run(
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begin_steps(left=(kept.first if kept else 0) < count)
+        keeping.begin_steps(steps_left=(kept.first if kept else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):
