@@ -456,10 +456,10 @@ class TrainerMachine(Machine, TrainerListener):
         """Called when the trainer has done a step; passes the results to the script."""
         self._give(trainer.results.pop().values)
 
-    def _give(self, made: Mapping[str, Any] | BaseException) -> None:
+    def _give(self, answer: Mapping[str, Any] | BaseException) -> None:
         """Passes a result or an exception to the script, from the thread of the trainer."""
         self._answer_count += 1
-        self._answers.put((self._answer_count, made))
+        self._answers.put((self._answer_count, answer))
 
     def _ask(self, what: Mapping[str, Any] | Program | None, patience: float | None = None) -> dict[str, Any]:
         """Makes the thread of the trainer do something, and returns its result. Raises the exception of the thread, and

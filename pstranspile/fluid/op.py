@@ -106,11 +106,11 @@ class OpDescCreationMethod:
         return any(generator)
 
     @staticmethod
-    def _add(made: Any, attr: Any, value: Any) -> None:
+    def _add(description: Any, attr: Any, value: Any) -> None:
         if attr.type not in _VALUES:
             raise NotImplementedError(f"{attr.name} is an attribute of a kind that an op alone can't have")
         value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-        held, field = made.attrs.add(name=attr.name, type=attr.type), _VALUES[attr.type]
+        held, field = description.attrs.add(name=attr.name, type=attr.type), _VALUES[attr.type]
         if field.endswith("s") and field != "s":
             getattr(held, field).extend(value)
         else:

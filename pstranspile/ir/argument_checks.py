@@ -182,15 +182,15 @@ def suggesting(called: _Called) -> _Called:
     return cast("_Called", _install_wrapper(called, call))
 
 
-def _result(called: Any, made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> Any:
-    """What the function `made` of `called` gives; a TypeError about an unknown argument suggests the most similar
-    one.
+def _result(called: Any, function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> Any:
+    """The result of `function`, which `called` stands for; a TypeError about an unknown argument suggests the most
+    similar one.
     """
     try:
-        return made(*given, **named)
+        return function(*given, **named)
     except TypeError:
         _require_known(called, named)
-        wrong = "" if _can_be_called(made, given, named) else _wrong_places(called, made, given, named)
+        wrong = "" if _can_be_called(function, given, named) else _wrong_places(called, function, given, named)
         if wrong:
             raise TypeError(wrong) from None
         raise
@@ -233,12 +233,12 @@ def _install_wrapper(called: Any, call: Callable[..., Any]) -> Any:
     return cast("Any", called)
 
 
-def _can_be_called(made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> bool:
+def _can_be_called(function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> bool:
     """Whether a function has the arguments that it is called with; that it lacks one is told before their types."""
     from inspect import signature
 
     try:
-        signature(made).bind(*given, **named)
+        signature(function).bind(*given, **named)
     except TypeError:
         return False
     return True
@@ -249,14 +249,14 @@ _SHOWN = 12
 
 
 def _wrong_places(
-    called: Callable[..., Any], made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]
+    called: Callable[..., Any], function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]
 ) -> str:
     """What is wrong with the places of the arguments: they are too many, or one is given by its name as well. "" if
     nothing is.
     """
     from inspect import signature
 
-    known = [*signature(made).parameters.values()]
+    known = [*signature(function).parameters.values()]
     if any(one.kind is one.VAR_POSITIONAL for one in known):
         return ""
     by_place = [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]

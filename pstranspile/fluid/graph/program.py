@@ -227,16 +227,16 @@ class Program(PartInCluster):
         require_static()
         return LiveDraft(self, startup_program or DEFAULTS[1])
 
-    def wrap(self, made: Any) -> Any:
+    def wrap(self, results: Any) -> Any:
         """The results of a layer as variables of this program; tuples and lists item by item."""
-        if isinstance(made, Value):
+        if isinstance(results, Value):
             block = self.current_block()
-            found = block.find_var_recursive(made.name)
+            found = block.find_var_recursive(results.name)
             assert found is not None
             return found
-        if several(made):
-            return [self.wrap(item) for item in made]  # pyright: ignore[reportUnknownVariableType]
-        return made
+        if several(results):
+            return [self.wrap(item) for item in results]  # pyright: ignore[reportUnknownVariableType]
+        return results
 
     # blocks
 

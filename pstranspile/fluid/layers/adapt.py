@@ -202,9 +202,9 @@ def _in_current_program(variable: Variable) -> Variable:
     return found
 
 
-def wrap(made: Any) -> Any:
+def wrap(results: Any) -> Any:
     """The results of a layer as variables of the program in use."""
-    return default_main_program().wrap(made)
+    return default_main_program().wrap(results)
 
 
 def signature_of(text: str) -> inspect.Signature:
@@ -401,9 +401,9 @@ def _pairs(text: str) -> dict[str, str]:
     return {slot.partition(":")[0]: name or slot for slot, _, name in split}
 
 
-def every(made: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
+def every(results: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
     """All variables that an op writes; a value of `gives` for `one_op`."""
-    return tuple(made)
+    return tuple(results)
 
 
 def lists(layer: str, *parameters: str, of: str = "a list or a tuple") -> Callable[[dict[str, Any]], dict[str, Any]]:

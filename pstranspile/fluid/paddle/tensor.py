@@ -302,9 +302,9 @@ def floor_divide(x: Any, y: Any, name: Any = None) -> Any:
     return _mark_floored(L.elementwise_floordiv(x, y, name=name))
 
 
-def _mark_floored(made: Any) -> Any:
-    last_op(made)._set_attr("floored", True)
-    return made
+def _mark_floored(result: Any) -> Any:
+    last_op(result)._set_attr("floored", True)
+    return result
 
 
 def divide(x: Any, y: Any, name: Any = None) -> Any:

@@ -276,12 +276,12 @@ class Meeting:
         self._links[number] = one.link
         return True
 
-    def _number_of(self, said: bytes) -> int | None:
+    def _number_of(self, greeting: bytes) -> int | None:
         """The number of the trainer that sent a greeting, None if it is not one of this job's trainers."""
-        if len(said) < 2 * _LENGTH.size + len(self._hello):
+        if len(greeting) < 2 * _LENGTH.size + len(self._hello):
             return None
-        number, size = (_LENGTH.unpack_from(said, place)[0] for place in (0, _LENGTH.size))
-        known = size == len(self._hello) and hmac.compare_digest(said[2 * _LENGTH.size :], self._hello)
+        number, size = (_LENGTH.unpack_from(greeting, place)[0] for place in (0, _LENGTH.size))
+        known = size == len(self._hello) and hmac.compare_digest(greeting[2 * _LENGTH.size :], self._hello)
         return number if known and 0 < number < self._count and number not in self._links else None
 
     def _call(self) -> socket.socket:

@@ -27,16 +27,17 @@ def quiet(program: Program, trained: Program) -> Program:
     return without_steps(program, {*written_names(trained)} - written_names(program))
 
 
-def without_steps(program: Program, gone: Iterable[str]) -> Program:
+def without_steps(program: Program, unwritten_names: Iterable[str]) -> Program:
     """The program without the ops by which a step sends gradients to servers and receives their results.
 
-    The variables `gone` are no longer written, so ops that prepare or join messages from these are left out too.
+    The variables `unwritten_names` are no longer written, so ops that prepare or join messages from these are left out
+    too.
     """
-    gone, kept = {*gone}, list[Op]()
+    unwritten_names, kept = {*unwritten_names}, list[Op]()
     for op in program.main_block.ops:
         talks = bool((op.role or 0) & (OpRole.RPC | OpRole.DIST))
-        if talks and (op.type in _OF_STEPS or not gone.isdisjoint(op.input_names)):
-            gone.update(op.output_names)
+        if talks and (op.type in _OF_STEPS or not unwritten_names.isdisjoint(op.input_names)):
+            unwritten_names.update(op.output_names)
         else:
             kept.append(op)
     return part_of(program, kept)

@@ -110,9 +110,9 @@ class Profiler(Profile):
         self.start = time.time_ns()
         self.timed: list[Timed] = []
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Records the duration of an op that has just ended."""
-        super().__call__(bound, made, seconds)
+        super().__call__(bound, outputs, seconds)
         self.timed.append(Timed(bound.op.type, time.time_ns(), int(seconds * 1e9)))
 
     def report(self, key: str) -> str:
@@ -189,21 +189,21 @@ none.
 """
 
 
-def assume(told: str) -> bool:
-    """Sets the variables of the assumed cluster if the environment has no variable `told`, and reports this on stderr;
-    returns whether the environment has `told` now.
+def assume(variable: str) -> bool:
+    """Sets the variables of the assumed cluster if the environment does not have `variable`, and reports this on
+    stderr; returns whether the environment has `variable` now.
     """
-    if not os.environ.get(told) and told in ASSUMED:
+    if not os.environ.get(variable) and variable in ASSUMED:
         for name, value in ASSUMED.items():
             os.environ.setdefault(name, value)
-        servers = ASSUMED["PADDLE_PSERVERS_IP_PORT_LIST"] if told == "PADDLE_PSERVERS_IP_PORT_LIST" else ""
+        servers = ASSUMED["PADDLE_PSERVERS_IP_PORT_LIST"] if variable == "PADDLE_PSERVERS_IP_PORT_LIST" else ""
         cluster = f"servers at {servers}, " if servers else ""
         trainers = f"{os.environ['PADDLE_TRAINERS_NUM']} trainers"
         at = "" if servers else f" at {os.environ['PADDLE_TRAINER_ENDPOINTS']}"
-        text = f"the environment has no {told}: the cluster is taken to have {cluster}{trainers}{at}"
+        text = f"the environment has no {variable}: the cluster is taken to have {cluster}{trainers}{at}"
         options = "--pservers and --trainers give" if servers else "--trainers gives"
         print(f"{text} ({options} another)", file=sys.stderr)
-    return bool(os.environ.get(told))
+    return bool(os.environ.get(variable))
 
 
 def tell_transpiled(compiled: Compiled, turns: str | None = None) -> None:
@@ -279,14 +279,16 @@ class Finite(NotFinite):
         self._forward = "forward" in roles
         self._roles = OpRole(sum(_ROLES.get(role, OpRole.FORWARD) for role in dict.fromkeys(roles)))
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Checks the outputs of one op. Raises DiagnosticError."""
         op = bound.op
         role = op.role or OpRole.FORWARD
         if op.type in self._types or role & self._roles or (self._forward and not role):
             return
         try:
-            super().__call__(bound, [item for item in made if f"{op.type}:{item[0]}" not in self._variables], seconds)
+            super().__call__(
+                bound, [item for item in outputs if f"{op.type}:{item[0]}" not in self._variables], seconds
+            )
         except DiagnosticError:
             print(f"{op.type}: find nan or inf", file=sys.stderr)  # scripts look for these words
             raise

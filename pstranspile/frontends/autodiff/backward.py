@@ -152,11 +152,11 @@ def _infer_gradient_types(draft: Draft, op: Op) -> Types:
     return {}
 
 
-def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:
+def _redeclare(draft: Draft, block: int, name: str, result_type: TensorType | None) -> None:
     """Declares a gradient that an op writes in place with the dims of the op's result, as Fluid does."""
     known = draft.blocks[block].vars.get(name)
-    if known is not None and known.tensor is not None and made is not None:
-        draft.declare(known._replace(tensor=known.tensor._replace(shape=made.shape)), block)
+    if known is not None and known.tensor is not None and result_type is not None:
+        draft.declare(known._replace(tensor=known.tensor._replace(shape=result_type.shape)), block)
 
 
 def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred: TensorType | None) -> Var:
@@ -990,19 +990,19 @@ class Backward:
         self.renamed.update(mapped)
         return op._replace(outputs=rename_variables(op.outputs, mapped))
 
-    def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
+    def _note(self, forward: Op, gradient_ops: Iterable[Op], _block: int) -> None:
         """Records the variable that each of these gradients belongs to."""
         inputs = {gradient_name(name): name for name in forward.input_names}
-        for op in made:
+        for op in gradient_ops:
             for name in op.output_names:
                 plain = name.rpartition("grad/")[2]
                 if plain in inputs:
                     self.variable_of[name] = inputs[plain]
 
 
-def _leading_back(made: Iterable[Op], reached: set[str]) -> list[Op]:
+def _leading_back(ops: Iterable[Op], reached: set[str]) -> list[Op]:
     kept: list[Op] = []
-    for op in made:
+    for op in ops:
         read = [name for name in op.input_names if SUFFIX in name]
         if any(name in reached for name in read):
             kept.append(op)
@@ -1039,7 +1039,7 @@ def _zero_gradient_ops(draft: Draft, block: int, forward: Op) -> list[Op]:
     return made
 
 
-def mint_again(draft: Draft, start: int, made: Backward) -> None:
+def mint_again(draft: Draft, start: int, backward: Backward) -> None:
     """Renames gradients that the current block already declares (to `x@GRAD_0`), and updates the ops that read them."""
     block = draft.block
     mapped: dict[str, str] = {}
@@ -1053,8 +1053,8 @@ def mint_again(draft: Draft, start: int, made: Backward) -> None:
         mapped.update(outputs)
         block.ops[index] = op._replace(outputs=rename_variables(op.outputs, outputs))
     for name, new in mapped.items():
-        if name in made.variable_of:
-            made.variable_of[new] = made.variable_of.pop(name)
+        if name in backward.variable_of:
+            backward.variable_of[new] = backward.variable_of.pop(name)
 
 
 def _pair_gradients(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:

@@ -179,15 +179,15 @@ def _parse_equation(equation: str, values: list[str], reading: GraphReading) -> 
 _ELLIPSIS = "ΑΒΓΔΕΖΗΘ"
 
 
-def _sum_over_letters(term: _Term, gone: Sequence[str], reading: GraphReading) -> _Term:
-    if not gone:
+def _sum_over_letters(term: _Term, letters: Sequence[str], reading: GraphReading) -> _Term:
+    if not letters:
         return term
-    made, dims = reading.temp(term.value), [term.letters.index(letter) for letter in gone]
-    whole = len(gone) == len(term.letters)
+    made, dims = reading.temp(term.value), [term.letters.index(letter) for letter in letters]
+    whole = len(letters) == len(term.letters)
     if whole:
         reading.scalars.add(made)
     reading.op("reduce_sum", {"X": term.value}, {"Out": made}, dim=dims, keep_dim=False, reduce_all=whole)
-    return _Term(made, "".join(letter for letter in term.letters if letter not in gone))
+    return _Term(made, "".join(letter for letter in term.letters if letter not in letters))
 
 
 def _transpose_term(term: _Term, letters: str, reading: GraphReading) -> _Term:

@@ -264,12 +264,12 @@ def _end(name: str, ends: frozenset[str]) -> frozenset[Use]:
     return frozenset((end_of(name),)) if name in ends else _NONE
 
 
-def _overwritten_gradients(forward: Forward, made: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
+def _overwritten_gradients(forward: Forward, written_gradients: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
     """The gradients that a step does not pass on, because it writes their variables without reading them
     (`_overwritten_gradients` in `pstranspile.runtime.kernels.programs.control`).
     """
     given = {name for op in forward.ops if not inner_in(op) for name in op.output_names if name not in op.input_names}
-    return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
+    return {name for name in gradients if name not in written_gradients and name.removesuffix(SUFFIX) in given}
 
 
 LOSS = OpRole.BACKWARD | OpRole.LOSS

@@ -528,15 +528,15 @@ class Source(LocalValues):
             made = self._if_arrays(index, bound, made)
         self._unpack(index, bound, made, kind)
 
-    def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
-        """An expression that is `made` if all inputs are arrays, and a call of `run_any` otherwise."""
+    def _if_arrays(self, index: int, bound: BoundOp, expression: str) -> str:
+        """A Python expression: `expression` if all inputs are arrays, and a call of `run_any` otherwise."""
         doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.kinds[name] < ValueKind.ARRAY]
         tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
         tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
         self.names[f"g{index}"] = bound.run_any
-        return f"{made} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
+        return f"{expression} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
 
-    def _unpack(self, index: int, bound: BoundOp, made: str, kind: ValueKind) -> None:
+    def _unpack(self, index: int, bound: BoundOp, expression: str, kind: ValueKind) -> None:
         targets = [f"t{place}" for place in range(len(bound.results))]
         whole = [
             (place, name)
@@ -549,7 +549,7 @@ class Source(LocalValues):
         for place, name in whole:
             if name in direct:
                 targets[place] = self._local(name)
-        self._add(f"{', '.join(targets)} = {made}" if targets else made, index)
+        self._add(f"{', '.join(targets)} = {expression}" if targets else expression, index)
         for place, name in whole:
             if name in direct:
                 self._written(name, kind, sure=False)

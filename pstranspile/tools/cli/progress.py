@@ -149,11 +149,11 @@ class Status:
         self._lines = Lines(shown) if is_terminal(shown) else None
         self._next = perf_counter() + PATIENCE
 
-    def __call__(self, what: str, done: int, of: int) -> None:
+    def __call__(self, what: str, done_count: int, of: int) -> None:
         """So many things of a kind are done."""
         if self._lines is None or perf_counter() < self._next:
             return
-        self._lines.draw([f"{self._command}: {what} {done}/{of}"])
+        self._lines.draw([f"{self._command}: {what} {done_count}/{of}"])
         self._next = perf_counter() + OFTEN
 
     def clear(self) -> None:

@@ -83,10 +83,10 @@ def _progress(options: argparse.Namespace, steps: int, trainers: int, first: int
     return LiveCluster(steps)
 
 
-def curves_of(done: Simulated) -> dict[str, Curve]:
+def curves_of(simulation: Simulated) -> dict[str, Curve]:
     """What each trainer has fetched, with the steps, numbered from 1."""
     curves: dict[str, Curve] = {}
-    for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
+    for trainer, fetched in zip(simulation.cluster.trainers, simulation.fetched, strict=True):
         for name, values in fetched.items():
             program = name.partition("/")[0] if trainer.role.turns is not None else ""
             steps = [result.step + 1 for result in trainer.results if program in ("", result.program)]
@@ -100,9 +100,9 @@ def is_scenario_seed(given: str | None) -> bool:
     return given is not None and given.isdecimal() and len(given) <= 18
 
 
-def report_unreached_faults(done: Simulated) -> list[str]:
+def report_unreached_faults(simulation: Simulated) -> list[str]:
     """Reports on stderr the faults of a run that did not happen; returns them as lines."""
-    injector = done.cluster.injector
+    injector = simulation.cluster.injector
     lines = injector.unreached_lines() if injector is not None else []
     for line in lines:
         say(f"not reached: {line}")

@@ -129,18 +129,18 @@ class ModuleRun:
             if held is not None:
                 held.close()
 
-    def _checkpoint(self, done: int) -> None:
+    def _checkpoint(self, step: int) -> None:
         """Saves after a step, if it was asked for."""
         every = self.options.checkpoint_every or self.count
-        if self.checkpoint_target is not None and (done == self.count or done % every == 0):
-            place, seed = self.checkpoint_target.place(done), self.options.seed
+        if self.checkpoint_target is not None and (step == self.count or step % every == 0):
+            place, seed = self.checkpoint_target.place(step), self.options.seed
             dealing = None if self.source is None else self.source.dealing(1)
             self.checkpoint_target.record_checkpoint(
                 save_checkpoint(
                     self.scope,
                     self.module,
                     place,
-                    step=done,
+                    step=step,
                     seed=seed,
                     dealing=dealing,
                     settings=self.settings,

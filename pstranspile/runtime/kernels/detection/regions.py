@@ -257,10 +257,10 @@ class _Layout(NamedTuple):
         down = np.arange(self.size.height) * parts[0] // self.size.height
         return down[:, None], np.arange(self.size.width) * parts[1] // self.size.width
 
-    def read(self, made: slice) -> Array:
+    def read(self, result_channels: slice) -> Array:
         """The channels of the feature map that channels of the result come from."""
         down, along = self.places(self.groups)
-        first = np.arange(made.start, made.stop)[:, None, None] * self.groups[0] + down
+        first = np.arange(result_channels.start, result_channels.stop)[:, None, None] * self.groups[0] + down
         return first * self.groups[1] + along
 
 
