@@ -119,8 +119,8 @@ def test_declared_types_are_read():
     for parameter in ("many", "by_name"):
         kinds = declared_kinds(taking, parameter)
         assert (kinds.elements or kinds.values or kinds).classes == (int,)
-    assert not declared_kinds(taking, "hidden").known
-    assert not declared_kinds(taking, "unknown").known
+    assert not declared_kinds(taking, "hidden").is_known
+    assert not declared_kinds(taking, "unknown").is_known
 
 
 def test_whole_numbers():

@@ -124,7 +124,7 @@ class Options(NamedTuple):
     """
 
     script: str
-    rest: list[str]
+    script_arguments: list[str]
     ir: str = ""
     check: bool = False
     explain: bool = False
@@ -203,7 +203,7 @@ def parse_options(arguments: list[str]) -> Options | str:
         _job(options)
     except JobError as problem:
         return "; ".join(_OF_OPTION.sub(r"--\1 ", found.message, count=1) for found in problem.diagnostics)
-    return options._replace(script=waiting[0], rest=waiting[1:])
+    return options._replace(script=waiting[0], script_arguments=waiting[1:])
 
 
 _OF_OPTION = Pattern("^(pservers|trainers):? ")
@@ -443,7 +443,7 @@ def _prepare_session(arguments: list[str], command: str) -> ScriptRun | int:
         text, status = report(options.script, as_json=options.json)
         return show(text) or status
     own = ("--check", "--explain", "--compat", *(OF_CLUSTER if options.check or options.explain else ()))
-    late = next((word for word in options.rest if word.partition("=")[0] in own), None)
+    late = next((word for word in options.script_arguments if word.partition("=")[0] in own), None)
     if late is not None:
         told = f"{late} comes after the script, so it is the script's own; options of this command stand before it"
         print_to_stderr(f"{command}: {told}")
@@ -451,7 +451,7 @@ def _prepare_session(arguments: list[str], command: str) -> ScriptRun | int:
     install_for_children()
     session = ScriptRun(options, command)
     script = options.script
-    sys.argv = [script, *options.rest]
+    sys.argv = [script, *options.script_arguments]
     folder = os.getcwd() if options.module else str(Path(script).resolve().parent)
     sys.path[: 0 if getattr(sys.flags, "safe_path", False) else 1] = [folder]
     return session

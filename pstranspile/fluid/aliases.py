@@ -71,7 +71,7 @@ class _Loader(Loader):
 
     def __init__(self, target: str | None):
         self._target = target
-        self._own: ModuleSpec | None = None
+        self._own_spec: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module of this package, or an empty module if there is none."""
@@ -80,7 +80,7 @@ class _Loader(Loader):
             made.__path__ = []
             return made
         module = import_module(self._target)
-        self._own = module.__spec__
+        self._own_spec = module.__spec__
         self._keep_names(spec.name, module)
         whole, parts = _PARTS.get(spec.name, ("", ""))
         for part in parts.split():
@@ -99,8 +99,8 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Restores the module's own specification. The module's code has already been run."""
-        if self._own is not None:
-            module.__spec__ = self._own
+        if self._own_spec is not None:
+            module.__spec__ = self._own_spec
 
     def get_code(self, fullname: str) -> Any:
         """The code of the module, for `python -m`."""

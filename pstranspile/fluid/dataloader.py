@@ -38,12 +38,12 @@ class Workers(Generic[_Made]):
     """
 
     def __init__(self, count: int):
-        self._given: SimpleQueue[tuple[Future[_Made], Callable[..., _Made], tuple[Any, ...]] | None] = SimpleQueue()
-        self._dropped = Event()
+        self._calls: SimpleQueue[tuple[Future[_Made], Callable[..., _Made], tuple[Any, ...]] | None] = SimpleQueue()
+        self._drop_event = Event()
         self._threads = [Thread(target=self._work, daemon=True) for _ in range(count)]
 
     def _work(self) -> None:
-        while (given := self._given.get()) is not None and not self._dropped.is_set():
+        while (given := self._calls.get()) is not None and not self._drop_event.is_set():
             future, function, arguments = given
             try:
                 future.set_result(function(*arguments))
@@ -53,7 +53,7 @@ class Workers(Generic[_Made]):
     def submit(self, function: Callable[..., _Made], *arguments: Any) -> Future[_Made]:
         """Queues a call for the threads; returns the future of its result."""
         future: Future[_Made] = Future()
-        self._given.put((future, function, arguments))
+        self._calls.put((future, function, arguments))
         return future
 
     def map(self, function: Callable[..., _Made], *arguments: Iterable[Any]) -> Iterator[_Made]:
@@ -68,9 +68,9 @@ class Workers(Generic[_Made]):
 
     def __exit__(self, kind: type[BaseException] | None, _problem: object, _trace: TracebackType | None) -> None:
         if kind is not None:
-            self._dropped.set()
+            self._drop_event.set()
         for _ in self._threads:
-            self._given.put(None)
+            self._calls.put(None)
         if kind is None:
             for thread in self._threads:
                 thread.join()

@@ -349,15 +349,15 @@ class InMemoryDataset(DatasetBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held: list[Sample] = []
+        self._samples: list[Sample] = []
         self._merge_size: int | None = None
 
     def load_into_memory(self) -> None:
         """Reads all files, and drops zeros from variables with LoD."""
         ragged = [at for at, var in enumerate(self.use_vars) if var.lod_level]
         floats = {at for at in ragged if numpy_name(self.use_vars[at].dtype) == "float32"}
-        self._held = list(self.lines())
-        for sample in self._held:
+        self._samples = list(self.lines())
+        for sample in self._samples:
             for at in ragged:
                 if at in floats:
                     sample[at] = [value for value in sample[at] if not abs(float(np.float32(value))) < _NOTHING]
@@ -423,10 +423,10 @@ class InMemoryDataset(DatasetBase):
             return
         ragged = [bool(var.lod_level) for var in self.use_vars]
         groups: dict[str, list[Sample]] = {}
-        for sample in self._held:
+        for sample in self._samples:
             if len(sample) > len(ragged):
                 groups.setdefault(sample[-1][0], []).append(sample)
-        self._held = [sample for sample in self._held if len(sample) == len(ragged)] + [
+        self._samples = [sample for sample in self._samples if len(sample) == len(ragged)] + [
             [[word for sample in group for word in sample[at]] for at in range(len(ragged))] + [[name]]
             for name, group in sorted(groups.items())
             if self._merge_size in (0, len(group)) and (len(group) == 1 or all(ragged))
@@ -435,14 +435,14 @@ class InMemoryDataset(DatasetBase):
     def slots_shuffle(self, slots: Sequence[str]) -> None:
         """After `set_fea_eval`, distributes the values of these variables over the samples at random."""
         for at in [at for at, var in enumerate(self.use_vars) if self.fea_eval and var.name in slots]:
-            values = [sample[at] for sample in self._held]
+            values = [sample[at] for sample in self._samples]
             random.shuffle(values)
-            for sample, value in zip(self._held, values, strict=True):
+            for sample, value in zip(self._samples, values, strict=True):
                 sample[at] = value
 
     def local_shuffle(self) -> None:
         """Puts the samples in random order."""
-        random.shuffle(self._held)
+        random.shuffle(self._samples)
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
         """Shuffles the samples of a single trainer, and merges lines; raises NotHere for several trainers."""
@@ -453,21 +453,21 @@ class InMemoryDataset(DatasetBase):
 
     def release_memory(self) -> None:
         """Drops the samples."""
-        self._held = []
+        self._samples = []
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
         """The number of samples that this trainer keeps."""
-        return len(self._held)
+        return len(self._samples)
 
     get_shuffle_data_size = get_memory_data_size
 
     def samples(self) -> Iterable[Sample]:
         """The samples in memory."""
-        return self._held
+        return self._samples
 
     def dealt(self, parts: int) -> list[Iterable[Sample]]:
         """The samples in memory, divided among several devices."""
-        return [self._held[part::parts] for part in range(parts)]
+        return [self._samples[part::parts] for part in range(parts)]
 
 
 __getattr__ = names_of_fluid(__name__, globals())

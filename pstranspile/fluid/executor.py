@@ -202,7 +202,7 @@ class Executor:
         ran = id(plain.freeze())
         alike, facts = self._alike.get(ran), self._facts.get(ran)
         if alike and facts and program is plain and fetch_list.__class__ is list and alike.names == names:
-            self._again = Again(plain, fetch_list, scope, alike, facts.drawn)
+            self._again = Again(plain, fetch_list, scope, alike, facts.drawn_names)
         if getattr(program, "device_count", 1) == 1:
             return [convert_fetched_value(made[name], name, return_numpy) for name in names]
         parts = of_devices or {name: [made[name]] for name in names}
@@ -251,7 +251,7 @@ class Executor:
             if len(self._facts) >= _MOST_PROGRAMS:
                 del self._facts[next(iter(self._facts))]
             facts = self._facts[id(frozen)] = facts_of(program, frozen)
-        scope.declare(facts.kept)
+        scope.declare(facts.persistable_names)
         for name, scheduler in program.schedules.items():
             set_rate(scheduler, name, scope.core)
         form = form_of(fed.values) if devices == 1 else None
@@ -259,7 +259,7 @@ class Executor:
         if alike is not None and alike.form == form and alike.names == names:
             tell_run(program)
             fed_values = alike.values(fed.values)
-            return run(alike.played, fed_values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
+            return run(alike.played, fed_values, names, scope.core, slices=facts.drawn_names, watchers=watchers()), {}
         values = fitting(facts, fed.values, names, devices)
         wide = tuple(of_other_rows(frozen, fed.values, values, devices))
         alone = devices > 1 and (bool(wide) or bool(fed.parts) or has_own_control(frozen) or adds_up_rows(frozen))
@@ -283,17 +283,17 @@ class Executor:
         if alone:
             each = [fitting(facts, {**fed.values, **part}, names, 1) for part in fed.parts]
             parts = each or shares(values, rows, devices)
-            of_devices = self._replicas.run(frozen, names, parts, scope.core, facts.drawn)
+            of_devices = self._replicas.run(frozen, names, parts, scope.core, facts.drawn_names)
             return {name: made[0] for name, made in of_devices.items()}, of_devices
         played = declared_as_fed(frozen, values, self._as_fed)
         if form is not None and not wide and of_any_rows(frozen, fed.values):
             self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
             self._alike[id(frozen)] = Alike(frozen, names, form, played, frozenset(values))
         if devices == 1 or not names:
-            return run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers()), {}
+            return run(played, values, names, scope.core, slices=facts.drawn_names, watchers=watchers()), {}
         parts = shares(values, rows, devices)
-        of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn)
-        made = run(played, values, names, scope.core, slices=facts.drawn, watchers=watchers())
+        of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn_names)
+        made = run(played, values, names, scope.core, slices=facts.drawn_names, watchers=watchers())
         return made, {
             name: of_devices.get(name) or values_by_device(made[name], played.find_var(name), parts) for name in names
         }

@@ -109,38 +109,38 @@ class ZeroCopyTensor:
     """An input or output of a predictor, whose value can be set and read."""
 
     def __init__(self) -> None:
-        self.held = LoDTensor()
+        self.lod_tensor = LoDTensor()
 
     def copy_from_cpu(self, data: Any) -> None:
         """Sets the value to a copy of an array of float32, int64 or int32. Raises TypeError for others."""
         element_type(data)
-        lod = self.held.lod()
-        self.held = LoDTensor(np.array(data))
+        lod = self.lod_tensor.lod()
+        self.lod_tensor = LoDTensor(np.array(data))
         if lod:
-            self.held.set_lod(lod)
+            self.lod_tensor.set_lod(lod)
 
     def copy_to_cpu(self) -> Any:
         """A copy of the value as an array."""
-        return np.array(self.held)
+        return np.array(self.lod_tensor)
 
     def reshape(self, shape: Sequence[int]) -> None:
         """Does nothing, because arrays that are set have their own dims."""
 
     def shape(self) -> list[int]:
         """The dims of the value."""
-        return list(self.held.shape())
+        return list(self.lod_tensor.shape())
 
     def type(self) -> PaddleDType:
         """The element type of the value."""
-        return element_type(np.array(self.held))
+        return element_type(np.array(self.lod_tensor))
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
         """Sets the offsets at which sequences begin, for each LoD level."""
-        self.held.set_lod(lod)
+        self.lod_tensor.set_lod(lod)
 
     def lod(self) -> list[list[int]]:
         """The offsets at which sequences begin, for each LoD level; an empty list for plain tensors."""
-        return self.held.lod()
+        return self.lod_tensor.lod()
 
 
 # Configurations of Fluid's inference engine: where a model is, and how to run it.
@@ -356,8 +356,8 @@ class PaddlePredictor:
             self._program, self._inputs, self._targets = load_inference_model(
                 folder, self._executor, program, parameters
             )
-        self._fed = {name: ZeroCopyTensor() for name in self._inputs}
-        self._given = {var.name: ZeroCopyTensor() for var in self._targets}
+        self._input_tensors = {name: ZeroCopyTensor() for name in self._inputs}
+        self._output_tensors = {var.name: ZeroCopyTensor() for var in self._targets}
 
     def get_input_names(self) -> list[str]:
         """The names of the inputs, in order."""
@@ -365,7 +365,7 @@ class PaddlePredictor:
 
     def get_output_names(self) -> list[str]:
         """The names of the outputs, in order."""
-        return list(self._given)
+        return list(self._output_tensors)
 
     def get_input_tensor_shape(self) -> dict[str, list[int]]:
         """The dims of the inputs by name, -1 for dims that differ from run to run."""
@@ -385,24 +385,24 @@ class PaddlePredictor:
         by_name = config.specify_input_name() if isinstance(config, AnalysisConfig) else config.specify_input_name
         names = [tensor.name for tensor in inputs] if by_name else self._inputs
         for name in names:
-            self._require(name, self._fed)
+            self._require(name, self._input_tensors)
         feed = {name: tensor.as_lod_tensor() for name, tensor in zip(names, inputs, strict=True)}
         made = zip(self._targets, self._values(feed), strict=True)
         return [PaddleTensor(np.array(value), var.name, value.lod()) for var, value in made]
 
     def get_input_tensor(self, name: str) -> ZeroCopyTensor:
         """The tensor that `zero_copy_run` reads for an input. Raises ValueError for an unknown name."""
-        return self._require(name, self._fed)
+        return self._require(name, self._input_tensors)
 
     def get_output_tensor(self, name: str) -> ZeroCopyTensor:
         """The tensor that `zero_copy_run` writes for an output. Raises ValueError for an unknown name."""
-        return self._require(name, self._given)
+        return self._require(name, self._output_tensors)
 
     def zero_copy_run(self) -> None:
         """Computes the output tensors from the input tensors."""
-        made = self._values({name: tensor.held for name, tensor in self._fed.items()})
+        made = self._values({name: tensor.lod_tensor for name, tensor in self._input_tensors.items()})
         for var, value in zip(self._targets, made, strict=True):
-            self._given[var.name].held = value
+            self._output_tensors[var.name].lod_tensor = value
 
     def clone(self) -> PaddlePredictor:
         """Another predictor for the same model."""

@@ -90,7 +90,7 @@ class Machine:
         self.compiled: Any = compiled
         """The compiled job; for a server whose program a script wrote, an object that takes its place."""
         self.role = role
-        self._own: dict[int, tuple[Program, Program]] = {}
+        self._programs_by_id: dict[int, tuple[Program, Program]] = {}
         """Programs that the script has run, by `id`, each with the program that is run for it."""
         self.flags: Mapping[str, Any] = {}
         """The communicator's settings from the script, by Fluid's names."""
@@ -100,16 +100,16 @@ class Machine:
 
         So facts that are kept under the compiled program's `id` apply to the script's program too.
         """
-        known = self._own.get(id(program))
+        known = self._programs_by_id.get(id(program))
         if known is None:
             compiled = self.role.main if part == MAIN else self.role.startup
             known = self._remember(program, compiled if program == compiled else program)
         return known[1]
 
     def _remember(self, program: Program, played: Program) -> tuple[Program, Program]:
-        if len(self._own) >= _MOST_PROGRAMS:
-            del self._own[next(iter(self._own))]
-        known = self._own[id(program)] = program, played
+        if len(self._programs_by_id) >= _MOST_PROGRAMS:
+            del self._programs_by_id[next(iter(self._programs_by_id))]
+        known = self._programs_by_id[id(program)] = program, played
         return known
 
     def cluster(self, scope: Scope, **edited: Program) -> Cluster:
@@ -310,11 +310,11 @@ class TrainerMachine(Machine, TrainerListener):
         super().__init__(compiled, role)
         self._trainer: Trainer | None = None
         self._steps: Queue[Mapping[str, Any] | Program | None] = Queue()
-        self._done: Queue[tuple[int, Mapping[str, Any] | BaseException]] = Queue()
+        self._answers: Queue[tuple[int, Mapping[str, Any] | BaseException]] = Queue()
         """Numbered answers to the script. A late answer, to a request whose wait was interrupted, is recognised by its
         number and dropped.
         """
-        self._asked = self._answered = 0
+        self._request_count = self._answer_count = 0
         self._waits: Callable[[], Sequence[str]] = tuple
         """Returns the descriptions of what the thread waits for."""
         self._interrupted = False
@@ -379,7 +379,7 @@ class TrainerMachine(Machine, TrainerListener):
         """Runs a copy for tests. It sends no gradients, because it computes none; it looks up rows that are on the
         servers.
         """
-        known = self._own.get(id(program))
+        known = self._programs_by_id.get(id(program))
         if known is None:
             known = self._remember(program, quiet(program, self.role.main))
         if not find_exchanges(known[1])[1]:
@@ -456,10 +456,10 @@ class TrainerMachine(Machine, TrainerListener):
         """Called when the trainer has done a step; passes the results to the script."""
         self._give(trainer.results.pop().values)
 
-    def _give(self, made: Mapping[str, Any] | BaseException) -> None:
+    def _give(self, answer: Mapping[str, Any] | BaseException) -> None:
         """Passes a result or an exception to the script, from the thread of the trainer."""
-        self._answered += 1
-        self._done.put((self._answered, made))
+        self._answer_count += 1
+        self._answers.put((self._answer_count, answer))
 
     def _ask(self, what: Mapping[str, Any] | Program | None, patience: float | None = None) -> dict[str, Any]:
         """Makes the thread of the trainer do something, and returns its result. Raises the exception of the thread, and
@@ -469,15 +469,15 @@ class TrainerMachine(Machine, TrainerListener):
         return self._answer(patience)
 
     def _answer(self, patience: float | None = None) -> dict[str, Any]:
-        self._asked += 1
+        self._request_count += 1
         try:
             with naming_wait(lambda: "; ".join(self._waits())):
                 while True:
-                    number, made = self._done.get(timeout=patience)
+                    number, made = self._answers.get(timeout=patience)
                     if isinstance(made, BaseException):
                         self._thread = self._trainer = None
                         raise made
-                    if number >= self._asked:
+                    if number >= self._request_count:
                         return {**made}
         except KeyboardInterrupt:
             self._interrupted = True

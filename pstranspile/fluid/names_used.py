@@ -107,12 +107,12 @@ class Found(NamedTuple):
 
 class _Of(NamedTuple):
     """The meaning of a name in a script: a dotted name of Paddle, an object made by calling one (`instance`), or a
-    module of the script itself (`own`).
+    module of the script itself (`own_file`).
     """
 
     dotted: str = ""
     instance: bool = False
-    own: Path | None = None
+    own_file: Path | None = None
 
 
 _NOTHING = _Of()
@@ -138,8 +138,8 @@ class _Scope:
 class _Module:
     """A file of the script: its syntax tree and its scopes."""
 
-    def __init__(self, path: Path, shown: str, tree: ast.Module):
-        self.path, self.shown, self.tree = path, shown, tree
+    def __init__(self, path: Path, shown_path: str, tree: ast.Module):
+        self.path, self.shown_path, self.tree = path, shown_path, tree
         self.scope = _Scope(None)
         self.scopes: dict[ast.AST, _Scope] = {}
         """The scopes of functions, classes and comprehensions, by syntax node, once a visitor has reached them."""
@@ -156,7 +156,7 @@ class _ScriptReader:
         self.uses: dict[str, list[Use]] = {}
         self.of_objects: dict[tuple[str, str], list[Use]] = {}
         """The positions at which attributes of objects are used, by class and attribute."""
-        self.given: list[tuple[str, str, ast.expr, Use]] = []
+        self.assignments: list[tuple[str, str, ast.expr, Use]] = []
         """The values assigned to attributes of objects: class, attribute, value and position."""
         self.keywords: dict[tuple[str, str, str], list[Use]] = {}
         """The positions of arguments that calls give by name: by the name called or the class of the object, the
@@ -181,7 +181,7 @@ class _ScriptReader:
             _NameCollector(self, made).visit(tree)
         return self.modules[path]
 
-    def own(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
+    def own_file(self, dotted: str, beside: Path, level: int = 0) -> Path | None:
         """The file of a module of the script itself; None for all other modules."""
         base = self.folder if not level else beside.parent
         for _ in range(level - 1):
@@ -194,12 +194,12 @@ class _ScriptReader:
 
     def attribute(self, meant: _Of, name: str) -> _Of:
         """The meaning of an attribute of something."""
-        if meant.own is not None:
-            module = self.module(meant.own)
+        if meant.own_file is not None:
+            module = self.module(meant.own_file)
             if module is not None and name in module.scope.names:
                 return module.scope.names[name]
-            below = meant.own.parent / f"{name}.py" if meant.own.name == "__init__.py" else None
-            return _Of(own=below) if below is not None and below.is_file() else _NOTHING
+            below = meant.own_file.parent / f"{name}.py" if meant.own_file.name == "__init__.py" else None
+            return _Of(own_file=below) if below is not None and below.is_file() else _NOTHING
         if meant.dotted and not meant.instance:
             return _Of(f"{meant.dotted}.{name}")
         return _NOTHING
@@ -211,7 +211,7 @@ class _ScriptReader:
             if name in at.names and (at is scope or not at.is_class):
                 return at.names[name]
             for star in at.stars:
-                if star.own is not None or _is_exported(star.dotted, name):
+                if star.own_file is not None or _is_exported(star.dotted, name):
                     found = self.attribute(star, name)
                     if found != _NOTHING:
                         return found
@@ -310,34 +310,34 @@ class _Binder(_Visitor):
             whole = _of_module(alias.name)
             top = alias.name.split(".")[0]
             if whole == _NOTHING:
-                whole = _Of(own=self.reader.own(alias.name, self.module.path))
-                first = _Of(own=self.reader.own(top, self.module.path))
+                whole = _Of(own_file=self.reader.own_file(alias.name, self.module.path))
+                first = _Of(own_file=self.reader.own_file(top, self.module.path))
             else:
                 first = _Of("paddle") if top == "paddle" else _NOTHING
             self.scope.bind(alias.asname or top, whole if alias.asname else first)
-            if whole.own is not None:
-                self.reader.module(whole.own)
+            if whole.own_file is not None:
+                self.reader.module(whole.own_file)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Binds the names of `from a.b import c as d`."""
         base = _NOTHING if node.level else _of_module(node.module or "")
         if base == _NOTHING:
-            base = _Of(own=self.reader.own(node.module or "", self.module.path, node.level))
-        if base.own is not None:
-            self.reader.module(base.own)
+            base = _Of(own_file=self.reader.own_file(node.module or "", self.module.path, node.level))
+        if base.own_file is not None:
+            self.reader.module(base.own_file)
         for alias in node.names:
             if alias.name == "*":
                 if base != _NOTHING:
                     self.scope.stars.append(base)
                 continue
             meant = self.reader.attribute(base, alias.name)
-            if base.dotted == "" and base.own is None:
+            if base.dotted == "" and base.own_file is None:
                 inside = f"{node.module}.{alias.name}" if node.module else alias.name
                 meant = _of_module(inside) if not node.level else _NOTHING
                 if meant == _NOTHING:
-                    meant = _Of(own=self.reader.own(inside, self.module.path, node.level))
-            if meant.own is not None:
-                self.reader.module(meant.own)
+                    meant = _Of(own_file=self.reader.own_file(inside, self.module.path, node.level))
+            if meant.own_file is not None:
+                self.reader.module(meant.own_file)
             self.scope.bind(alias.asname or alias.name, meant)
 
     def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
@@ -387,7 +387,7 @@ class _NameCollector(_Visitor):
     """Collects the positions at which names of Paddle are used."""
 
     def _note(self, dotted: str, node: ast.AST) -> None:
-        place = Use(self.module.shown, node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
+        place = Use(self.module.shown_path, node.lineno, node.col_offset + 1)  # type: ignore[attr-defined]
         self.reader.uses.setdefault(dotted, []).append(place)
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -412,7 +412,7 @@ class _NameCollector(_Visitor):
             return
         made = self.reader.meaning(self.scope, node.value)
         if made.instance and isinstance(node.ctx, ast.Load):
-            place = Use(self.module.shown, node.lineno, node.col_offset + 1)
+            place = Use(self.module.shown_path, node.lineno, node.col_offset + 1)
             self.reader.of_objects.setdefault((made.dotted, node.attr), []).append(place)
         self.generic_visit(node)
 
@@ -421,8 +421,8 @@ class _NameCollector(_Visitor):
         for target in node.targets:
             made = self.reader.meaning(self.scope, target.value) if isinstance(target, ast.Attribute) else _NOTHING
             if made.instance and isinstance(target, ast.Attribute):
-                place = Use(self.module.shown, target.lineno, target.col_offset + 1)
-                self.reader.given.append((made.dotted, target.attr, node.value, place))
+                place = Use(self.module.shown_path, target.lineno, target.col_offset + 1)
+                self.reader.assignments.append((made.dotted, target.attr, node.value, place))
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -439,7 +439,7 @@ class _NameCollector(_Visitor):
         called, method = self._callee(node.func)
         for keyword in node.keywords:
             if called and keyword.arg is not None:
-                place = Use(self.module.shown, keyword.lineno, keyword.col_offset + 1)
+                place = Use(self.module.shown_path, keyword.lineno, keyword.col_offset + 1)
                 self.reader.keywords.setdefault((called, method, keyword.arg), []).append(place)
         self.generic_visit(node)
 
@@ -674,9 +674,9 @@ class _Order:
 
     def _import(self, node: ast.Import | ast.ImportFrom, module: _Module, branch: _Branch) -> None:
         if isinstance(node, ast.Import):
-            paths = [self.reader.own(alias.name, module.path) for alias in node.names]
+            paths = [self.reader.own_file(alias.name, module.path) for alias in node.names]
         else:
-            paths = [self.reader.own(node.module or "", module.path, node.level)]
+            paths = [self.reader.own_file(node.module or "", module.path, node.level)]
         for path in paths:
             held = self.reader.modules.get(path.resolve()) if path is not None else None
             if held is not None:
@@ -686,7 +686,7 @@ class _Order:
         meant = self.reader.meaning(scope, node.func)
         if meant.dotted and not meant.instance:
             if meant.dotted == _STATIC or _builds(meant.dotted):
-                use = Use(module.shown, node.lineno, node.col_offset + 1)
+                use = Use(module.shown_path, node.lineno, node.col_offset + 1)
                 self.events.append(_Event(meant.dotted, branch, use))
             return
         if not isinstance(node.func, ast.Name):
@@ -740,7 +740,7 @@ def find_used_names(script: str) -> tuple[list[Found], list[tuple[Use, str]], li
         status, note = _of_made(dotted, part)
         if status == MISSING:
             found.append(Found(f"{dotted}().{part}", status, note, _places(uses)))
-    for dotted, part, value, use in reader.given:
+    for dotted, part, value, use in reader.assignments:
         why = _refused_value(dotted, part, value)
         if why:
             found.append(Found(f"{dotted}().{part} = {ast.unparse(value)}", MISSING, why, (use,)))
@@ -757,7 +757,7 @@ def find_used_names(script: str) -> tuple[list[Found], list[tuple[Use, str]], li
     late = None if not says or any(one.name.startswith("paddle.fluid") for one in found) else _Order(reader).wrong()
     if late:
         found.append(Found("paddle.enable_static()", MISSING, *late))
-    shown = [module.shown for module in reader.modules.values()]
+    shown = [module.shown_path for module in reader.modules.values()]
     return sorted(found), reader.unread, sorted(shown)
 
 

@@ -106,11 +106,11 @@ class OpDescCreationMethod:
         return any(generator)
 
     @staticmethod
-    def _add(made: Any, attr: Any, value: Any) -> None:
+    def _add(description: Any, attr: Any, value: Any) -> None:
         if attr.type not in _VALUES:
             raise NotImplementedError(f"{attr.name} is an attribute of a kind that an op alone can't have")
         value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-        held, field = made.attrs.add(name=attr.name, type=attr.type), _VALUES[attr.type]
+        held, field = description.attrs.add(name=attr.name, type=attr.type), _VALUES[attr.type]
         if field.endswith("s") and field != "s":
             getattr(held, field).extend(value)
         else:
@@ -149,7 +149,7 @@ class OperatorFactory:
     """Makes single ops: `Operator("scale", X="x", Out="y", scale=2.0).run(scope, place)`."""
 
     def __init__(self) -> None:
-        self._known: dict[str, OpInfo] = {}
+        self._op_infos: dict[str, OpInfo] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> RunOperator:
         """An op of a type, which is the first argument, or `type`. Raises ValueError without a type, and for an unknown
@@ -167,12 +167,12 @@ class OperatorFactory:
 
     def get_op_info(self, t: str) -> OpInfo:
         """The facts about an op type. Raises ValueError for an unknown type."""
-        if t not in self._known:
+        if t not in self._op_infos:
             proto = op_proto(t)
             if proto is None:
                 raise ValueError(f"The operator: {t} is not registered.")
-            self._known[t] = create_op_creation_method(proto)
-        return self._known[t]
+            self._op_infos[t] = create_op_creation_method(proto)
+        return self._op_infos[t]
 
     def get_op_input_names(self, type: str) -> list[str]:
         """The names of the input slots of an op type."""
@@ -201,14 +201,14 @@ Operator = OperatorFactory()
 class OpProtoHolder:
     """The declarations of all op types; a process has a single holder."""
 
-    _one: OpProtoHolder | None = None
+    _instance: OpProtoHolder | None = None
 
     @classmethod
     def instance(cls) -> OpProtoHolder:
         """The only holder of this process."""
-        if cls._one is None:
-            cls._one = cls()
-        return cls._one
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
 
     def get_op_proto(self, type: str) -> Any:
         """The declaration of an op type. Raises ValueError if there is no such type."""

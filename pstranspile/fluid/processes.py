@@ -65,15 +65,15 @@ class _Output:
     written to the log.
     """
 
-    def __init__(self, pipe: IO[bytes], shown: Any, name: str, log: IO[bytes] | None):
+    def __init__(self, pipe: IO[bytes], display: Any, name: str, log: IO[bytes] | None):
         self.pipe: IO[bytes] | None = pipe
-        self.last: deque[bytes] = deque(maxlen=LAST_LINES)
+        self.last_lines: deque[bytes] = deque(maxlen=LAST_LINES)
         self.unread = False
         """Whether the reader of the launcher's own output has gone."""
-        self._shown = shown
+        self._display = display
         self._prefix = f"[{name}] ".encode()
         self._log = log
-        self._rest = bytearray()
+        self._unfinished_line = bytearray()
         os.set_blocking(pipe.fileno(), False)
 
     def read(self) -> bool:
@@ -93,22 +93,22 @@ class _Output:
     def _take(self, data: bytes) -> None:
         head, newline, tail = data.rpartition(b"\n")
         if newline:
-            self._rest += head
-            self._write(bytes(self._rest))
-            self._rest.clear()
-        self._rest += tail
-        if len(self._rest) > MOST_IN_LINE:
-            self._write(bytes(self._rest), end=b"")
-            self._rest.clear()
+            self._unfinished_line += head
+            self._write(bytes(self._unfinished_line))
+            self._unfinished_line.clear()
+        self._unfinished_line += tail
+        if len(self._unfinished_line) > MOST_IN_LINE:
+            self._write(bytes(self._unfinished_line), end=b"")
+            self._unfinished_line.clear()
 
     def _write(self, lines: bytes, end: bytes = b"\n") -> None:
         self._write_log(lines + end)
-        self.last.extend(lines.split(b"\n")[-LAST_LINES:])
+        self.last_lines.extend(lines.split(b"\n")[-LAST_LINES:])
         ended = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # progress bars end their lines with \r
         try:
-            _show(self._shown, self._prefix + ended.replace(b"\n", b"\n" + self._prefix) + b"\n")
+            _show(self._display, self._prefix + ended.replace(b"\n", b"\n" + self._prefix) + b"\n")
         except OSError:  # the reader has gone, or the disk is full
-            self._shown, self.unread = None, True
+            self._display, self.unread = None, True
 
     def _write_log(self, data: bytes) -> None:
         if self._log is None:
@@ -122,9 +122,9 @@ class _Output:
 
     def end(self) -> None:
         """Shows the rest of an unfinished line, and stops reading."""
-        if self._rest:
-            self._write(bytes(self._rest))
-            self._rest.clear()
+        if self._unfinished_line:
+            self._write(bytes(self._unfinished_line))
+            self._unfinished_line.clear()
         if self.pipe is not None:
             self.pipe.close()
             self.pipe = None
@@ -148,25 +148,25 @@ def _show(stream: Any, data: bytes) -> None:
 class _Process:
     """A started process, and its exit status."""
 
-    def __init__(self, wanted: ProcessToStart, command: Sequence[str], log: IO[bytes] | None):
-        self.wanted = wanted
+    def __init__(self, description: ProcessToStart, command: Sequence[str], log: IO[bytes] | None):
+        self.description = description
         self.status: int | None = None
         """The exit status of the process, below 0 for a signal; None while it runs."""
-        self.told = False
+        self.is_informed = False
         """Whether the process, a server, was informed that all trainers have ended."""
         self._log = log
         hears, self._tells = os.pipe()
         try:
             self.process = subprocess.Popen(
-                command, env={**os.environ, **wanted.environment, LAUNCHER: str(hears)}, stdout=subprocess.PIPE,
+                command, env={**os.environ, **description.environment, LAUNCHER: str(hears)}, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, pass_fds=[hears], start_new_session=True,
             )  # fmt: skip
         finally:
             os.close(hears)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self.out = _Output(self.process.stdout, sys.stdout, wanted.name, log)
-        self.errors = _Output(self.process.stderr, sys.stderr, wanted.name, log)
+        self.out = _Output(self.process.stdout, sys.stdout, description.name, log)
+        self.errors = _Output(self.process.stderr, sys.stderr, description.name, log)
 
     def write_to_pipe(self, what: bytes) -> None:
         """Writes bytes to the pipe on which the process listens."""
@@ -199,7 +199,7 @@ class _Process:
         """The last lines that the process has written: those of its stderr, or if there are none, those
         of its stdout.
         """
-        last = self.errors.last if any(map(bytes.strip, self.errors.last)) else self.out.last
+        last = self.errors.last_lines if any(map(bytes.strip, self.errors.last_lines)) else self.out.last_lines
         lines = [line.decode(errors="replace").rstrip("\r")[:MOST_OF_LINE] for line in last]
         while lines and not lines[0].strip():
             del lines[0]
@@ -272,7 +272,7 @@ class _Launch:
             return 0
         if failed:
             first = failed[0]
-            _say(f"{first.wanted.name} has ended {first.how()}", *_last_output_lines(first))
+            _say(f"{first.description.name} has ended {first.how()}", *_last_output_lines(first))
             self._settle(failed)
         else:
             how = _name(self._signals[0])
@@ -311,13 +311,13 @@ class _Launch:
     def _has_failed(self, process: _Process) -> bool:
         """Whether a process has failed. A server that was informed that all trainers have ended may end by SIGTERM."""
         by_sigterm = process.status in (-signal.SIGTERM, 128 + signal.SIGTERM)
-        return bool(process.status) and not (process.told and by_sigterm)
+        return bool(process.status) and not (process.is_informed and by_sigterm)
 
     def _note_end(self, process: _Process) -> None:
         """Handles the end of a process: after the last trainer, informs the servers."""
-        if not process.wanted.is_server and all(one.wanted.is_server for one in self._running()):
+        if not process.description.is_server and all(one.description.is_server for one in self._running()):
             for server in self._running():
-                server.told = True
+                server.is_informed = True
                 server.write_to_pipe(TRAINERS_ENDED)
 
     def _settle(self, failed: list[_Process]) -> None:
@@ -329,7 +329,7 @@ class _Launch:
             for process in self._look(left):
                 if process.status:
                     failed.append(process)
-                    _say(f"after it {process.wanted.name} has ended {process.how()}")
+                    _say(f"after it {process.description.name} has ended {process.how()}")
 
     def _end_the_rest(self, failed: Sequence[_Process]) -> None:
         """Ends all processes that still run: first by SIGTERM, then, after a time or when this process gets another
@@ -337,7 +337,7 @@ class _Launch:
         """
         rest, told = self._running(), 0 if failed else 1
         if rest and failed:
-            _say(f"ended because of it: {', '.join(process.wanted.name for process in rest)}")
+            _say(f"ended because of it: {', '.join(process.description.name for process in rest)}")
         for process in self._processes:  # ended ones too, for processes that they have started
             process.send(signal.SIGTERM)
             process.send(signal.SIGCONT)  # one that was stopped ends too
@@ -345,7 +345,7 @@ class _Launch:
         while self._running() and (left := end - time.monotonic()) > 0 and len(self._signals) <= told:
             self._look(left)
         if self._running():
-            _say(f"killed: {', '.join(process.wanted.name for process in self._running())}")
+            _say(f"killed: {', '.join(process.description.name for process in self._running())}")
         self._kill()
 
     def _kill(self) -> None:

@@ -70,31 +70,31 @@ class Queue:
     """A queue of batches that a script pushes itself, each an array of tensors; it has room for `capacity` batches."""
 
     def __init__(self, capacity: int):
-        self._held: queue.Queue[Any] = queue.Queue(capacity)
-        self._closed = False
+        self._batches: queue.Queue[Any] = queue.Queue(capacity)
+        self._is_closed = False
 
     def push(self, batch: Any) -> bool:
         """Adds a batch, as soon as there is room. Returns False after `close`."""
-        if not self._closed:
-            self._held.put(list(batch))
-        return not self._closed
+        if not self._is_closed:
+            self._batches.put(list(batch))
+        return not self._is_closed
 
     def pop(self) -> Any:
         """The next batch, as soon as there is one; None after `close`, once the queue is empty."""
-        while not (self._closed and self._held.empty()):
+        while not (self._is_closed and self._batches.empty()):
             try:
-                return self._held.get(timeout=0.05)
+                return self._batches.get(timeout=0.05)
             except queue.Empty:
                 continue
         return None
 
     def close(self) -> None:
         """Closes the queue for new batches."""
-        self._closed = True
+        self._is_closed = True
 
     def size(self) -> int:
         """The number of batches in the queue."""
-        return self._held.qsize()
+        return self._batches.qsize()
 
 
 class NoThread:

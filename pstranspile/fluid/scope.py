@@ -221,17 +221,17 @@ class Scope:
 
     def __init__(self, core: CoreScope | None = None, parent: Scope | None = None):
         self.core = CoreScope() if core is None else core
-        self._known: set[str] = set()
-        self._parent, self._held = parent, True
+        self._declared_names: set[str] = set()
+        self._parent, self._is_in_pool = parent, True
 
     def var(self, name: str) -> ScopeVariable:
         """The variable of this name, which is made first if there is none."""
-        self._known.add(name)
+        self._declared_names.add(name)
         return ScopeVariable(self.core, name)
 
     def declare(self, names: frozenset[str]) -> None:
         """Makes variables without values, if there are none of these names."""
-        self._known |= names
+        self._declared_names |= names
 
     def let_go(self, names: Iterable[str]) -> None:
         """Removes the values of variables of this scope."""
@@ -240,7 +240,7 @@ class Scope:
 
     def find_var(self, name: str) -> ScopeVariable | None:
         """The variable of this name in this scope or those around it, None if there is none."""
-        if name in self._known or self.core.get(name) is not None:
+        if name in self._declared_names or self.core.get(name) is not None:
             return ScopeVariable(self.core, name)
         return None if self._parent is None else self._parent.find_var(name)
 
@@ -250,21 +250,21 @@ class Scope:
 
     def _remove_from_pool(self) -> None:
         """Releases the scope. Raises RuntimeError for a second call."""
-        if not self._held:
+        if not self._is_in_pool:
             raise RuntimeError("Deleting a nonexistent scope is not allowed")
-        self._held = False
+        self._is_in_pool = False
 
     def drop_kids(self) -> None:
         """Does nothing, because the scopes of runs are released when they end."""
 
     def local_var_names(self) -> list[str]:
         """The names of the variables of this scope itself."""
-        return sorted({*self._known, *self.core.values_here})
+        return sorted({*self._declared_names, *self.core.values_here})
 
     def erase(self, names: Sequence[str]) -> None:
         """Removes variables."""
         self.let_go(names)
-        self._known.difference_update(names)
+        self._declared_names.difference_update(names)
 
 
 _STACK = [Scope()]

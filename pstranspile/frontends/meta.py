@@ -407,7 +407,7 @@ class _Checker:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._found: list[Diagnostic] = []
+        self._findings: list[Diagnostic] = []
 
     def meta(self, value: Mapping[str, Any]) -> Meta:
         result = Meta(
@@ -418,7 +418,7 @@ class _Checker:
             read_distributions(value.get("distribution"), self._wrong),
             self._in_order(value.get("declarations_in_order", False)),
         )
-        raise_errors(self._found)
+        raise_errors(self._findings)
         return result
 
     def _wrong(self, key: str, expected: str, value: object) -> None:
@@ -426,7 +426,7 @@ class _Checker:
         self._add("meta-type", f"{key} must be {expected}, it is {got if len(got) < 80 else _kind(value)}")
 
     def _add(self, code: Code, message: str) -> None:
-        self._found.append(error(code, message, Location(self._file)))
+        self._findings.append(error(code, message, Location(self._file)))
 
     def _seed(self, value: object) -> int | None:
         if value is None:

@@ -196,19 +196,19 @@ class _Writer:
     def __init__(self, program: Program):
         self._program = program
         self._count = 0
-        self._written: set[int] = set()
+        self._written_blocks: set[int] = set()
 
     def program(self) -> Iterator[str]:
         """Yields the lines of block 0, and of the blocks that no op runs."""
         yield from self._block(0, {}, "    ")
         for index in range(1, len(self._program.blocks)):
-            if index not in self._written:
+            if index not in self._written_blocks:
                 yield '    "fluid.block"() ({'
                 yield from self._block(index, {}, "      ")
                 yield f"    }}) {{blocks = [{index} : i32]}} : () -> ()"
 
     def _block(self, index: int, outer: Mapping[str, _Value], margin: str) -> Iterator[str]:
-        self._written.add(index)
+        self._written_blocks.add(index)
         own = self._program.blocks[index].vars
         values = {name: value for name, value in outer.items() if name not in own}
         for op in self._program.blocks[index].ops:
@@ -233,7 +233,9 @@ class _Writer:
 
     def _op(self, op: Op, index: int, values: dict[str, _Value], margin: str) -> Iterator[str]:
         given = [values[name] for name in op.input_names]
-        blocks = [block for block in _blocks(op) if block not in self._written and block < len(self._program.blocks)]
+        blocks = [
+            block for block in _blocks(op) if block not in self._written_blocks and block < len(self._program.blocks)
+        ]
         regions: list[str] = []
         for block in blocks:
             regions += [f"{margin}}}, {{"] if regions else []

@@ -182,15 +182,15 @@ def suggesting(called: _Called) -> _Called:
     return cast("_Called", _install_wrapper(called, call))
 
 
-def _result(called: Any, made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> Any:
-    """What the function `made` of `called` gives; a TypeError about an unknown argument suggests the most similar
-    one.
+def _result(called: Any, function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> Any:
+    """The result of `function`, which `called` stands for; a TypeError about an unknown argument suggests the most
+    similar one.
     """
     try:
-        return made(*given, **named)
+        return function(*given, **named)
     except TypeError:
         _require_known(called, named)
-        wrong = "" if _can_be_called(made, given, named) else _wrong_places(called, made, given, named)
+        wrong = "" if _can_be_called(function, given, named) else _wrong_places(called, function, given, named)
         if wrong:
             raise TypeError(wrong) from None
         raise
@@ -215,7 +215,7 @@ def check_arguments(called: _Called) -> _Called:
                 wanted = kinds.get(name)
                 if wanted is None:
                     wanted = kinds[name] = declared_kinds(made, name)
-                if wanted.known and value.__class__ not in wanted.exact:
+                if wanted.is_known and value.__class__ not in wanted.exact:
                     _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
         except TypeError:
             if _can_be_called(made, given, named) or _wrong_places(called, made, given, named):
@@ -233,12 +233,12 @@ def _install_wrapper(called: Any, call: Callable[..., Any]) -> Any:
     return cast("Any", called)
 
 
-def _can_be_called(made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> bool:
+def _can_be_called(function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]) -> bool:
     """Whether a function has the arguments that it is called with; that it lacks one is told before their types."""
     from inspect import signature
 
     try:
-        signature(made).bind(*given, **named)
+        signature(function).bind(*given, **named)
     except TypeError:
         return False
     return True
@@ -249,14 +249,14 @@ _SHOWN = 12
 
 
 def _wrong_places(
-    called: Callable[..., Any], made: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]
+    called: Callable[..., Any], function: Callable[..., Any], given: Iterable[Any], named: Mapping[str, Any]
 ) -> str:
     """What is wrong with the places of the arguments: they are too many, or one is given by its name as well. "" if
     nothing is.
     """
     from inspect import signature
 
-    known = [*signature(made).parameters.values()]
+    known = [*signature(function).parameters.values()]
     if any(one.kind is one.VAR_POSITIONAL for one in known):
         return ""
     by_place = [one.name for one in known if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
@@ -309,10 +309,10 @@ def _settings_of(kind: type) -> Iterable[str]:
 class Kinds(NamedTuple):
     """What a parameter takes. `exact` are classes whose values need no further look, `classes` those that are asked
     with isinstance; `elements` are the kinds of the elements of a list, `values` those of the values of a mapping, if
-    they are known. Without `known`, anything.
+    they are known. Without `is_known`, anything.
     """
 
-    known: bool
+    is_known: bool
     exact: frozenset[type] = frozenset()
     classes: tuple[type, ...] = ()
     elements: Kinds | None = None
@@ -351,7 +351,7 @@ def _kinds(hint: Any) -> Kinds:
     arguments: tuple[Any, ...] = get_args(hint)
     if origin in (Union, UnionType):
         parts = [_kinds(part) for part in arguments]
-        if not all(part.known for part in parts):
+        if not all(part.is_known for part in parts):
             return _ANYTHING
         elements = next((part.elements for part in parts if part.elements is not None), None)
         values = next((part.values for part in parts if part.values is not None), None)
@@ -371,11 +371,11 @@ def _kinds(hint: Any) -> Kinds:
     if kind in _LISTS:
         element = arguments[0] if arguments and (kind is not tuple or arguments[1:] == (...,)) else Any
         found = _kinds(element)
-        exact = frozenset[type]() if found.known else frozenset[type]([list, tuple])
-        return Kinds(True, exact, (kind,), elements=found if found.known else None)
+        exact = frozenset[type]() if found.is_known else frozenset[type]([list, tuple])
+        return Kinds(True, exact, (kind,), elements=found if found.is_known else None)
     if kind in (Mapping, MutableMapping) and arguments:
         found = _kinds(arguments[1])
-        told = found.known and all(one in _WORDS or one is type(None) for one in found.classes)
+        told = found.is_known and all(one in _WORDS or one is type(None) for one in found.classes)
         return Kinds(True, frozenset() if told else frozenset([dict]), (kind,), values=found if told else None)
     exact = frozenset[type]() if kind is float else frozenset[type]([kind])
     return Kinds(True, exact, (kind,))
@@ -479,7 +479,7 @@ def expect_fields(value: Any, caller: str) -> None:
     kind: Any = type(cast("object", value))
     for name, held in zip(kind._fields, value, strict=True):
         kinds = declared_kinds(kind, name)
-        if kinds.known and held.__class__ not in kinds.exact:
+        if kinds.is_known and held.__class__ not in kinds.exact:
             _require_kind(held, kinds, caller, name, is_first=False)
 
 

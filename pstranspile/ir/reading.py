@@ -136,7 +136,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 class FileKind(NamedTuple):
     """A kind of file in words, such as `a CSV file`, and what it is for."""
 
-    what: str
+    description: str
     use: str = ""
 
     @property
@@ -146,7 +146,7 @@ class FileKind(NamedTuple):
 
     def __str__(self) -> str:
         """The sentence for a message: `this is an archive of arrays; --feed of run takes it`."""
-        return f"this is {self.what}{'; ' if self.use else ''}{self.use}"
+        return f"this is {self.description}{'; ' if self.use else ''}{self.use}"
 
 
 _ROWS = "its rows are data, for `pstranspile run --feed FILE --batch N`"

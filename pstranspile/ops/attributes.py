@@ -99,13 +99,13 @@ class Limits(NamedTuple):
 
 
 class AxisOf(NamedTuple):
-    """A dim, or a list of dims, of the input `slot`. The least is `least`, or the rank below 0 without one; `more` is
-    how many dims there are beyond the rank.
+    """A dim, or a list of dims, of the input `slot`. The least is `least`, or the rank below 0 without one;
+    `extra_dims` is how many dims there are beyond the rank.
     """
 
     slot: str
     least: int | None = None
-    more: int = 0
+    extra_dims: int = 0
 
 
 class ElementType(NamedTuple):
@@ -204,6 +204,6 @@ def axis_attributes(specs: Mapping[str, AttributeDeclaration]) -> tuple[tuple[st
 
 def wrong_axis(value: AttrValue | None, axis: AxisOf, rank: int) -> float | None:
     """The first dim in the value of an attribute that an input of this rank does not have, None if it has all."""
-    most = rank + axis.more
+    most = rank + axis.extra_dims
     least = -most if axis.least is None else axis.least
     return next((number for number in _numbers(value) if not least <= number < most), None)

@@ -151,12 +151,12 @@ def _guard_rule(rule: GradientRule) -> GradientRule:
     return checked_rule
 
 
-def _not_gradients(op: Op, made: object) -> str:
+def _not_gradients(op: Op, result: object) -> str:
     """What a gradient rule gives that it can't give; "" if all is well."""
-    if not isinstance(made, tuple | list) or isinstance(made, Op):
-        return f"{type(made).__name__}, not a tuple of ops"
+    if not isinstance(result, tuple | list) or isinstance(result, Op):
+        return f"{type(result).__name__}, not a tuple of ops"
     known = {*op.input_names, *op.output_names, *map(gradient_name, op.output_names), EMPTY_NAME}
-    for each in cast("tuple[object, ...]", made):
+    for each in cast("tuple[object, ...]", result):
         if not isinstance(each, Op):
             return f"{type(each).__name__} among its ops, not an Op"
         for slot, names in (*each.inputs.items(), *each.outputs.items()):

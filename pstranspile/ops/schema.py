@@ -227,9 +227,9 @@ def bounded(
     return _plain(value)._replace(admitted=Limits(least, most, above, below, finite, counts))
 
 
-def dim_of(value: object, slot: str, least: int | None = None, *, more: int = 0) -> AttrSpec:
+def dim_of(value: object, slot: str, least: int | None = None, *, extra_dims: int = 0) -> AttrSpec:
     """An attribute, given by its spec or its default, that names dims of the input `slot`: see `AxisOf`."""
-    return _plain(value)._replace(admitted=AxisOf(slot, least, more))
+    return _plain(value)._replace(admitted=AxisOf(slot, least, extra_dims))
 
 
 def element_type(value: object, *, unset: bool = False) -> AttrSpec:

@@ -114,11 +114,11 @@ def _guard_rule(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
     return checked_rule
 
 
-def _not_types(schema: OpSchema, made: object) -> str:
+def _not_types(schema: OpSchema, result: object) -> str:
     """What a shape rule gives that it can't give; "" if all is well."""
-    if not isinstance(made, Mapping):
-        return f"{type(made).__name__}, not a dict from output slots to tuples of types"
-    for slot, types in cast("Mapping[object, object]", made).items():
+    if not isinstance(result, Mapping):
+        return f"{type(result).__name__}, not a dict from output slots to tuples of types"
+    for slot, types in cast("Mapping[object, object]", result).items():
         if slot not in schema.outputs:
             known = ", ".join(schema.outputs) or "none"
             return f"types for the slot {slot!r}, which is no output of the op (outputs: {known})"
@@ -342,13 +342,13 @@ def axes_of(op_type: str) -> tuple[tuple[str, AxisOf], ...]:
     return () if schema is None else axis_attributes(schema.attrs)
 
 
-def require_axes(op: Op, name: str, axis: AxisOf, rank: int, told: str) -> None:
-    """Raises ShapeError if an attribute names a dim that its input, which is `told`, does not have."""
+def require_axes(op: Op, name: str, axis: AxisOf, rank: int, input_description: str) -> None:
+    """Raises ShapeError if an attribute names a dim that its input, which is `input_description`, does not have."""
     value = op.attrs.get(name)
     wrong = wrong_axis(value, axis, rank)
     if wrong is not None:
         has = "has" if isinstance(value, tuple) else "is"
-        raise ShapeError(f"{name} {has} {wrong}, but {axis.slot} is {told}", axis.slot)
+        raise ShapeError(f"{name} {has} {wrong}, but {axis.slot} is {input_description}", axis.slot)
 
 
 def output_problems(op: Op, given_types: Types, type_of: TypeOf) -> list[ShapeProblem]:

@@ -102,7 +102,7 @@ class Rows:
             if number and number % 2 == 0:
                 self.clock.waits.acquire(timeout=20)
                 self.clock.passes.release()
-                self.monitors[0].asked.wait(20)
+                self.monitors[0].request.wait(20)
             yield fed
 
 

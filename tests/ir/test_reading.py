@@ -82,7 +82,7 @@ def test_programs_are_nothing_else(path: Path):
     body = text.partition(b"program @")[2].partition(b"\n")[2]
     for data in (text, body, b"\n".join(body.split(b"\n")[5:])):
         kind = kind_of(data)
-        assert kind is None or kind.what == "the text of a program"
+        assert kind is None or kind.description == "the text of a program"
 
 
 def test_findings_of_one_text_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -205,7 +205,7 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
 def _read_whole(file: Path, placed: Placed) -> Value:
     with open_reader(file) as reader:
         if min(placed.shape, default=0) >= 0:
-            reader.begin(most=most_bytes(prod(placed.shape) * 8))
+            reader.begin(max_field_bytes=most_bytes(prod(placed.shape) * 8))
         value: Any = decode_tensor(reader)
         again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
         for _ in placed.holders[1:]:

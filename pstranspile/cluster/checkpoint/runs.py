@@ -139,7 +139,7 @@ class Source:
         for tries_left in (2, 1, 0):
             self.place: Path = newest(folder)
             self._reading = ReadLock(self.place)
-            if self._reading.there or not tries_left:
+            if self._reading.folder_exists or not tries_left:
                 break  # otherwise another run has just removed it as outdated, and there is a newer one
         self.manifest: Manifest = read_manifest(self.place)
 
@@ -331,7 +331,7 @@ def _lock_folder(folder: Path, file: Path | None = None, *, shared: bool = False
     except OSError as problem:
         message = f"can't be written: {problem.strerror}"
         raise DiagnosticError([error("checkpoint-target", message, Location(str(path)))]) from None
-    if lock.taken:
+    if lock.held_by_another:
         message = "another run is saving its checkpoints here; wait for its end, or name another folder"
         raise DiagnosticError([error("checkpoint-busy", message, Location(str(folder)))])
     return lock

@@ -592,7 +592,9 @@ class Script(Prepared):
             not_plain.update(name for name in op.input_names if name not in written and not _is_array(scope.get(name)))
             written.update(op.output_names)
         # an op may give no value to what it names as its output
-        not_plain.update(name for name in (self.source.loaded if self.source else ()) if not _is_array(scope.get(name)))
+        not_plain.update(
+            name for name in (self.source.loaded_names if self.source else ()) if not _is_array(scope.get(name))
+        )
         return frozenset(not_plain)
 
     def _compile(self, not_plain: frozenset[str]) -> None:

@@ -106,7 +106,7 @@ class StateKeeper(SiteListener):
             lock = FileLock(self.file.with_name(f"{self.file.name}.lock"))
         except OSError:
             return  # the state can't be written either, which is told
-        if lock.taken:
+        if lock.held_by_another:
             told = "another process keeps its state there; give each job a folder of its own"
             raise DiagnosticError([error("cluster-kept", told, Location(str(self.file)))])
         self._lock = lock

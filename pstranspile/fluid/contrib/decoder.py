@@ -34,7 +34,7 @@ class InitState:
             raise ValueError("InitState needs init, or init_boot to know how many rows it has")
         if init is None:
             init = layers.fill_constant_batch_size_like(input=init_boot, value=value, shape=shape, dtype=dtype)
-        self._value, self._reordered = init, need_reorder
+        self._value, self._needs_reorder = init, need_reorder
 
     @property
     def value(self) -> Any:
@@ -44,7 +44,7 @@ class InitState:
     @property
     def need_reorder(self) -> bool:
         """Whether the rows are put in the order of a DynamicRNN's sequences."""
-        return self._reordered
+        return self._needs_reorder
 
 
 class KeptState(Protocol):
@@ -129,7 +129,7 @@ class StateCell:
         self.inputs = inputs
         self.names = list(states)
         self._now: dict[str, Any] = dict(states)
-        self._kept: dict[str, dict[int, KeptState]] = {}
+        self._states_by_decoder: dict[str, dict[int, KeptState]] = {}
         self._out, self._decoder, self._entered = out_state, None, False
         self._updater: Callable[[StateCell], Any] | None = None
 
@@ -152,16 +152,16 @@ class StateCell:
         if self._decoder is None or self._entered:
             return
         for name in self.names:
-            if name not in self._kept:
+            if name not in self._states_by_decoder:
                 state = self._now[name]
                 if not isinstance(state, InitState):
                     raise ValueError(f"the state {name} is set before the decoder begins, it must be an InitState then")
-                self._kept[name] = {id(self._decoder): self._decoder.kept_state(state)}
+                self._states_by_decoder[name] = {id(self._decoder): self._decoder.kept_state(state)}
             self._now[name] = self._of_decoder(name).get_state()
         self._entered = True
 
     def _of_decoder(self, name: str) -> KeptState:
-        kept = self._kept[name].get(id(self._decoder))
+        kept = self._states_by_decoder[name].get(id(self._decoder))
         if kept is None:
             raise ValueError(f"another decoder keeps the state {name}: each decoder needs a StateCell of its own")
         return kept
@@ -209,7 +209,7 @@ class StateCell:
     def update_states(self) -> None:
         """Passes the states to the next step."""
         self._begin()
-        for name in self._kept:
+        for name in self._states_by_decoder:
             self._of_decoder(name).update_state(self._now[name])
 
     def out_state(self) -> Any:

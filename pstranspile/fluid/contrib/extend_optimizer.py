@@ -25,7 +25,7 @@ class DecoupledWeightDecay:
         if not isinstance(coeff, float | Variable):
             raise TypeError(f"coeff is a float or a variable, not a {type(coeff).__name__}")
         self._coeff, self._applies = coeff, apply_decay_param_fun
-        self._decayed: list[str] = []
+        self._decayed_parameters: list[str] = []
         super().__init__(**settings)
 
     def _shares(self, params_grads: list[tuple[Any, Any]]) -> list[tuple[Any, Any, Any]]:
@@ -38,7 +38,7 @@ class DecoupledWeightDecay:
                 continue
             with param.block.program._optimized_guard([param, grad]), name_scope("weight decay"):
                 shares.append((param, grad, param * self._coeff))
-            self._decayed.append(param.name)
+            self._decayed_parameters.append(param.name)
         return shares
 
     def minimize(
@@ -57,7 +57,7 @@ class DecoupledWeightDecay:
         return own.apply_optimize(loss=loss, params_grads=pairs, startup_program=startup_program), pairs
 
     def __str__(self) -> str:
-        return f"Weight Decay, params: {','.join(self._decayed)}"
+        return f"Weight Decay, params: {','.join(self._decayed_parameters)}"
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Any:

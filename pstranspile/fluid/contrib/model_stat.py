@@ -21,8 +21,8 @@ class _Counted(NamedTuple):
     """
 
     type: str
-    read: Sequence[int]
-    written: Sequence[int]
+    input_dims: Sequence[int]
+    output_dims: Sequence[int]
     parameters: float
     operations: float
 
@@ -69,7 +69,7 @@ def summary(main_prog: Program) -> None:
         found += [counted for op in block.ops if (counted := _op_summary(op, shapes)) is not None]
     rows: list[tuple[str, ...]] = [_HEAD]
     for number, op in enumerate(found):
-        dims = (str(tuple(of[1:])) for of in (op.read, op.written))
+        dims = (str(tuple(of[1:])) for of in (op.input_dims, op.output_dims))
         rows.append((str(number), op.type, *dims, str(int(op.parameters)), str(int(op.operations))))
     parameters = sum(int(op.parameters) for op in found)
     operations = sum(int(op.operations) for op in found)

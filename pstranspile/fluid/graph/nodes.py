@@ -103,7 +103,7 @@ class Graph:
     def __init__(self, desc: ProgramDesc):
         self._program = desc._program.clone()  # pyright: ignore[reportPrivateUsage]
         self._nodes: dict[int, Node] = {}
-        self._made = 0
+        self._next_id = 0
         self._notes: dict[str, Any] = {}
         versions: dict[str, list[Node]] = {}
         main = self._program.global_block()
@@ -125,8 +125,8 @@ class Graph:
         self.resolve_hazard({name: versions[name] for name in sorted(versions)})
 
     def _add(self, name: str, kind: Node.Type, described: OpDesc | VarDesc | None = None) -> Node:
-        node = self._nodes[self._made] = Node(self._made, name, kind, described)
-        self._made += 1
+        node = self._nodes[self._next_id] = Node(self._next_id, name, kind, described)
+        self._next_id += 1
         return node
 
     def _add_variable_node(self, name: str) -> Node:
@@ -149,7 +149,7 @@ class Graph:
 
     def create_control_dep_var(self) -> Node:
         """Adds a node that, with edges, makes one op run after another."""
-        return self._add(f"{CONTROL}@{self._made}", Node.Type.Variable)
+        return self._add(f"{CONTROL}@{self._next_id}", Node.Type.Variable)
 
     def create_empty_node(self, name: str, kind: Node.Type) -> Node:
         """Adds a node without a description."""
@@ -191,7 +191,7 @@ class Graph:
     def clone(self) -> Graph:
         """A copy of the graph, without its notes (`set`)."""
         copy = Graph(ProgramDesc(Program()))
-        copy._program, copy._made = self._program.clone(), self._made
+        copy._program, copy._next_id = self._program.clone(), self._next_id
         twins: dict[Node, Node] = {}
         main = copy._program.global_block()
         for number, node in self._nodes.items():

@@ -161,7 +161,7 @@ class Program(PartInCluster):
         """Readers whose data runs of the program are fed with."""
         self.gradient_calls = 0
         """How often `gradients` has appended to the program; names of gradients contain this number."""
-        self.counted = unique_name.generator().copy()
+        self.name_counters = unique_name.generator().copy()
         """The counters for unique names when the program was made."""
         self._seed = GLOBAL_SEED[0]
         self.current_block_idx = 0
@@ -227,16 +227,16 @@ class Program(PartInCluster):
         require_static()
         return LiveDraft(self, startup_program or DEFAULTS[1])
 
-    def wrap(self, made: Any) -> Any:
+    def wrap(self, results: Any) -> Any:
         """The results of a layer as variables of this program; tuples and lists item by item."""
-        if isinstance(made, Value):
+        if isinstance(results, Value):
             block = self.current_block()
-            found = block.find_var_recursive(made.name)
+            found = block.find_var_recursive(results.name)
             assert found is not None
             return found
-        if several(made):
-            return [self.wrap(item) for item in made]  # pyright: ignore[reportUnknownVariableType]
-        return made
+        if several(results):
+            return [self.wrap(item) for item in results]  # pyright: ignore[reportUnknownVariableType]
+        return results
 
     # blocks
 
@@ -370,7 +370,7 @@ class Program(PartInCluster):
         self.stopped |= other.stopped
         self.unaveraged |= other.unaveraged
         self.readers, self.schedules = list(other.readers), dict(other.schedules)
-        self.gradient_calls, self.counted = other.gradient_calls, other.counted
+        self.gradient_calls, self.name_counters = other.gradient_calls, other.name_counters
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
         self._mark_fed(_require_program(other))
 

@@ -59,7 +59,7 @@ class Recomputing:
                 self.writers.setdefault(name, []).append(index)
         self.checkpoints = self._in_order(checkpoints)
         self.segments = self._find_segments()
-        self.kept = self._kept_variables()
+        self.kept_variables = self._kept_variables()
 
     def _in_order(self, names: Iterable[str]) -> list[str]:
         """The checkpoints that are on the path, in the order in which they are written."""
@@ -102,9 +102,10 @@ class Recomputing:
         done = 1  # the gradient of the loss itself
         for number, segment in enumerate(reversed(self.segments)):
             own = self.path[segment.start : segment.end]
-            names = (name for op in own for name in (*op.input_names, *op.output_names) if name not in self.kept)
-            copies |= {name: f"{name}.subprog_{number}" for name in names if name not in copies}
-            again = [self._copy(op, copies) for op in own if not self.kept.issuperset(op.output_names)]
+            names = (name for op in own for name in (*op.input_names, *op.output_names))
+            recomputed = (name for name in names if name not in self.kept_variables)
+            copies |= {name: f"{name}.subprog_{number}" for name in recomputed if name not in copies}
+            again = [self._copy(op, copies) for op in own if not self.kept_variables.issuperset(op.output_names)]
             at = self._first_gradient(backward, segment.end)
             drafted.ops += map(_without_pairs, backward[done:at])
             drafted.ops += [op._replace(role=OpRole.BACKWARD) for op in own]

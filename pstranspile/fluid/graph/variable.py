@@ -116,8 +116,8 @@ def _slice_variable(variable: Any, parts: list[_DimSlice]) -> Value:
     unknown = zip(starts.unknown_flags(len(parts)), ends.unknown_flags(len(parts)), strict=True)
     attrs: dict[str, Any] = {
         "axes": [part.axis for part in parts],
-        "starts": starts.known,
-        "ends": ends.known,
+        "starts": starts.attribute,
+        "ends": ends.attribute,
         "decrease_axis": Ints([part.axis for part in parts if part.is_item]),
         "infer_flags": [-1 if any(pair) else 1 for pair in unknown],
     }

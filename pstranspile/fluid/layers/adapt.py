@@ -140,23 +140,23 @@ HARMLESS = ("name", "use_cudnn", "force_cpu", "numeric_stable_mode", "inplace", 
 class _FirstName(unique_name.UniqueNameGenerator):
     """Counters that give the user's name to the first thing that is named, which is the layer."""
 
-    def __init__(self, name: str, others: Names):
+    def __init__(self, name: str, other_names: Names):
         super().__init__()
         self.name: str | None = name
-        self.others = others
+        self.other_names = other_names
 
     def mint(self, key: str) -> str:
         """The user's name in the first call, then names from the counters."""
         name, self.name = self.name, None
-        return name or self.others.mint(key)
+        return name or self.other_names.mint(key)
 
     def copy(self) -> dict[str, int]:
         """A copy of the counters."""
-        return self.others.copy()
+        return self.other_names.copy()
 
     def restore(self, counters: dict[str, int]) -> None:
         """Sets the counters to a copy made before."""
-        self.others.restore(counters)
+        self.other_names.restore(counters)
 
 
 @contextmanager
@@ -202,9 +202,9 @@ def _in_current_program(variable: Variable) -> Variable:
     return found
 
 
-def wrap(made: Any) -> Any:
+def wrap(results: Any) -> Any:
     """The results of a layer as variables of the program in use."""
-    return default_main_program().wrap(made)
+    return default_main_program().wrap(results)
 
 
 def signature_of(text: str) -> inspect.Signature:
@@ -401,9 +401,9 @@ def _pairs(text: str) -> dict[str, str]:
     return {slot.partition(":")[0]: name or slot for slot, _, name in split}
 
 
-def every(made: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
+def every(results: list[Any], _: dict[str, Any]) -> tuple[Any, ...]:
     """All variables that an op writes; a value of `gives` for `one_op`."""
-    return tuple(made)
+    return tuple(results)
 
 
 def lists(layer: str, *parameters: str, of: str = "a list or a tuple") -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -125,7 +125,7 @@ def merge_lod_tensor(in_true: Any, in_false: Any, x: Any, mask: Any, level: int 
 Branch = Callable[[], Any]
 
 
-def _copy_results(made: Any, draft: LiveDraft, outside: int) -> Any:
+def _copy_results(results: Any, draft: LiveDraft, outside: int) -> Any:
     """Copies of a branch's results in the block with index `outside`."""
 
     def copy(item: Any) -> Any:
@@ -135,7 +135,7 @@ def _copy_results(made: Any, draft: LiveDraft, outside: int) -> Any:
         draft.op("assign", {"X": value}, {"Out": name})
         return Value(draft, name)
 
-    return None if made is None else map_structure(copy, made)
+    return None if results is None else map_structure(copy, results)
 
 
 def _branch(condition: Value, function: Branch | None) -> Any:

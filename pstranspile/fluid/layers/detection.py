@@ -153,9 +153,9 @@ density_prior_box = one_op(
 )
 
 
-def _loss_of_grids(made: list[Any], given: dict[str, Any]) -> Any:
-    to_core(made[1]).redeclare_dims((given["x"].shape[0], len(given["anchor_mask"]), *given["x"].shape[2:]))
-    return made[0]
+def _loss_of_grids(results: list[Any], given: dict[str, Any]) -> Any:
+    to_core(results[1]).redeclare_dims((given["x"].shape[0], len(given["anchor_mask"]), *given["x"].shape[2:]))
+    return results[0]
 
 
 yolov3_loss = one_op(
@@ -192,13 +192,13 @@ CHOICE_OF_BOXES = "background_label score_threshold nms_top_k nms_threshold keep
 """Attributes of ops that drop boxes which overlap boxes with higher scores."""
 
 
-def with_index(made: list[Any], given: dict[str, Any]) -> Any:
+def with_index(results: list[Any], given: dict[str, Any]) -> Any:
     """The rows found, and with `return_index` also their indices, which are declared as int64 as in Fluid although they
     are int32.
     """
-    found, index = made[0], to_core(made[1])
+    found, index = results[0], to_core(results[1])
     index.draft.declare(index.var._replace(tensor=TensorType(DType.INT64, (found.shape[0], 1), 1)))
-    return (found, made[1]) if given["return_index"] else found
+    return (found, results[1]) if given["return_index"] else found
 
 
 multiclass_nms = one_op(
@@ -340,9 +340,9 @@ prroi_pool = one_op(
 )
 
 
-def _regions(made: list[Any], _: dict[str, Any]) -> Any:
-    to_core(made[1]).redeclare_dims(made[0].shape)
-    return made[0]
+def _regions(results: list[Any], _: dict[str, Any]) -> Any:
+    to_core(results[1]).redeclare_dims(results[0].shape)
+    return results[0]
 
 
 roi_pool = one_op(
@@ -392,9 +392,9 @@ roi_perspective_transform = one_op(
 # to.
 
 
-def _scores_and_codes(made: list[Any], given: dict[str, Any]) -> tuple[Any, ...]:
+def _scores_and_codes(results: list[Any], given: dict[str, Any]) -> tuple[Any, ...]:
     """The scores and codes of the chosen anchors, and the target values of both."""
-    places, scored, *others = made
+    places, scored, *others = results
     rows = nn.reshape(given["cls_logits"], [-1, given.get("num_classes", 1)])
     codes = nn.reshape(given["bbox_pred"], [-1, 4])
     return (nn.gather(rows, scored), nn.gather(codes, places), *others)
@@ -701,15 +701,17 @@ def _head(
     return rows[0], rows[1], boxes, variances
 
 
-def _concat_maps(made: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, Any, Any, Any]:
+def _concat_maps(results_by_map: list[tuple[Any, Any, Any, Any]], classes: int) -> tuple[Any, Any, Any, Any]:
     """The results of all feature maps, concatenated. As in Fluid those of a single map keep their dims."""
-    if len(made) == 1:
-        codes, scores, boxes, variances = made[0]
+    if len(results_by_map) == 1:
+        codes, scores, boxes, variances = results_by_map[0]
     else:
-        priors = [(nn.flatten(boxes, axis=3), nn.flatten(variances, axis=3)) for _, _, boxes, variances in made]
+        priors = [
+            (nn.flatten(boxes, axis=3), nn.flatten(variances, axis=3)) for _, _, boxes, variances in results_by_map
+        ]
         boxes, variances = (tensor.concat([pair[number] for pair in priors]) for number in (0, 1))
-        codes = nn.reshape(tensor.concat([each[0] for each in made], axis=1), [0, -1, 4])
-        scores = nn.reshape(tensor.concat([each[1] for each in made], axis=1), [0, -1, classes])
+        codes = nn.reshape(tensor.concat([each[0] for each in results_by_map], axis=1), [0, -1, 4])
+        scores = nn.reshape(tensor.concat([each[1] for each in results_by_map], axis=1), [0, -1, classes])
     boxes.stop_gradient = variances.stop_gradient = True
     return codes, scores, boxes, variances
 

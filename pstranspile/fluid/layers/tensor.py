@@ -150,8 +150,8 @@ def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, ou
     dims = mixed_numbers(to_core(shape), constants_of(draft), narrow=True, truncated=True)
     inputs: dict[str, Any] = dims.inputs("ShapeTensor", "ShapeTensorList")
     attrs: dict[str, Any] = {"dtype": kind, "force_cpu": force_cpu}
-    if dims.known is not None:
-        attrs["shape"] = dims.known
+    if dims.attribute is not None:
+        attrs["shape"] = dims.attribute
     if isinstance(value, Variable):
         inputs["ValueTensor"] = to_core(value)
     else:

@@ -77,14 +77,14 @@ class Callers:
         self._server = server
         self._trainers = trainers
         self._by_address: dict[str, int] = {}
-        self._here: dict[int, Caller] = {}
+        self._callers_by_trainer: dict[int, Caller] = {}
         """The connection of each trainer, by the trainer's number in this server."""
         self._aliases: dict[int, int] = {}
         """The number in this server of each trainer that has sent its own number."""
         self._nameless: set[int] = set()
         """The numbers in this server of callers that have not yet sent their own numbers."""
-        self.last: dict[int, LastCall] = {}
-        self.sent: dict[int, set[str]] = {index: set() for index in trainers}
+        self.last_calls: dict[int, LastCall] = {}
+        self.sent_names: dict[int, set[str]] = {index: set() for index in trainers}
         """The names of the variables that each trainer has sent in its present step."""
         endpoint = server.endpoint
         self.sends = {index: set(names_sent_to(one.role.main, endpoint)) for index, one in programs.items()}
@@ -96,15 +96,15 @@ class Callers:
 
     def state(self) -> dict[str, Any]:
         """The state from which another process can continue in place of this one."""
-        last = {index: tuple(call) for index, call in self.last.items()}
-        sent = {index: set(names) for index, names in self.sent.items()}
+        last = {index: tuple(call) for index, call in self.last_calls.items()}
+        sent = {index: set(names) for index, names in self.sent_names.items()}
         return {"aliases": dict(self._aliases), "last": last, "sent": sent}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         self._aliases = dict(state["aliases"])
-        self.last = {index: LastCall(*call) for index, call in state["last"].items()}
-        self.sent = {index: set(names) for index, names in state["sent"].items()}
+        self.last_calls = {index: LastCall(*call) for index, call in state["last"].items()}
+        self.sent_names = {index: set(names) for index, names in state["sent"].items()}
 
     def find(self, caller: Caller, method: str, name: str, own_number: int) -> tuple[int, bool]:
         """The number in this server of a caller, and whether this is the first call on its connection. Raises
@@ -117,13 +117,13 @@ class Callers:
                 self._learn(own_number, known)
             return known, False
         index = self._index_for_number(own_number) if named else self._index_without_number(method, name)
-        here = self._here.get(index)
+        here = self._callers_by_trainer.get(index)
         if here is not None and not here.closed:
             who = self._trainers[index].role
             raise CallRefused("UNAVAILABLE", f"{who} is here already, at {here.address}, and has not ended it")
         if method != PREFETCH or len(self._trainers) == 1:  # a lookup does not identify its trainer
             self._by_address = {a: number for a, number in self._by_address.items() if number != index}
-            self._by_address[address], self._here[index] = index, caller
+            self._by_address[address], self._callers_by_trainer[index] = index, caller
         if named:
             self._learn(own_number, index)
         return index, True
@@ -171,10 +171,10 @@ class Callers:
 
     def _may(self, index: int, method: str, name: str) -> bool:
         """Whether a trainer is at a point of its program where such a call comes next."""
-        last = self.last.get(index)
+        last = self.last_calls.get(index)
         before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
         if name == calls.BATCH_BARRIER_NAME:
-            return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
+            return before != calls.BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent_names[index]
         if name == calls.FETCH_BARRIER_NAME:
             return before in ("", calls.BATCH_BARRIER_NAME, "GetVariable")
         if method == PREFETCH and self._server.mode == 0:
@@ -261,7 +261,7 @@ class _Call:
         self.data = data
         self.peer = peer
         """The trainer that makes the call, None until it is identified."""
-        self.kept = False
+        self.is_accepted = False
         """Whether the call was accepted, so that its caller need not repeat it."""
 
     def is_of(self, peer: Peer) -> None:
@@ -270,7 +270,7 @@ class _Call:
 
     def keep(self) -> bool:
         """Marks the call as accepted, so that its caller need not repeat it; returns False if it was marked before."""
-        first, self.kept = not self.kept, True
+        first, self.is_accepted = not self.is_accepted, True
         return first
 
     def bring(self, value: Any) -> None:
@@ -303,17 +303,17 @@ class FluidService(ForeignTrainers):
         self.callers = Callers(server, self.trainers, {one.index: one for one in site.cluster.trainers})
         self._steps = dict.fromkeys(self.trainers, -1)
         self._waiting: dict[int, _Call] = {}
-        self._missed: dict[int, float] = {}
+        self._missing_since: dict[int, float] = {}
         """For each trainer whose connection ended while it waited for an answer, the time since which it is missing."""
         variables = sum(len(block.vars) for block in server.main.blocks)
-        self._most = len(self.trainers) * (variables + 4)
+        self._max_waiting = len(self.trainers) * (variables + 4)
         """The most calls that may wait at once."""
         self._compares = journal is not None or server.mode != 0
         """Whether calls are compared with the last ones, because they may be repeated. (In a synchronous job without a
         journal this is not needed: a gradient may come twice.)
         """
         self._slots = 0
-        self._told = Told(server.name, site.now)
+        self._print_notice = Told(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -332,7 +332,7 @@ class FluidService(ForeignTrainers):
         """The gRPC service with the methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
         return CallService(
-            calls.SERVICE, methods, self._most, self._record_lost_caller, self._room, len(self.trainers),
+            calls.SERVICE, methods, self._max_waiting, self._record_lost_caller, self._room, len(self.trainers),
             lambda: self.site.more_held() or 0,
         )  # fmt: skip
 
@@ -358,7 +358,7 @@ class FluidService(ForeignTrainers):
                 self.callers.record_replayed_call(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
         late = self.site.now() + GRACE_AT_BEGIN - GRACE
-        self._missed = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
+        self._missing_since = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
         self._waiting.clear()
         self._journal = journal
 
@@ -392,15 +392,16 @@ class FluidService(ForeignTrainers):
             call = _Call(method, message, caller, number, data)
             if self.server.mode == 3:
                 raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
-            if len(self._waiting) >= self._most:
-                raise CallRefused("RESOURCE_EXHAUSTED", f"{self._most} calls wait for {self.server.name} already")
+            if len(self._waiting) >= self._max_waiting:
+                message = f"{self._max_waiting} calls wait for {self.server.name} already"
+                raise CallRefused("RESOURCE_EXHAUSTED", message)
             self._handlers[method](call)
         except _TakenBefore as taken:
             taken.call.answer()
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
             caller.refuse(number, refusal)
-            self._told(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
+            self._print_notice(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
         """The trainer that makes a well-formed call. Raises CallRefused, _TakenBefore."""
@@ -409,9 +410,9 @@ class FluidService(ForeignTrainers):
             index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
             call.is_of(self.trainers[index])
             require_part(self.trainers[index], message.varname)
-            self._missed.pop(index, None)
+            self._missing_since.pop(index, None)
             call.caller.let_in()
-            if first and call.method in _REPEATED and callers.last.get(index) == self._about(call):
+            if first and call.method in _REPEATED and callers.last_calls.get(index) == self._about(call):
                 raise _TakenBefore(call)
         assert call.peer is not None
         return call.peer
@@ -430,14 +431,14 @@ class FluidService(ForeignTrainers):
             if call.caller is caller and call.number == number:
                 del self._waiting[slot]
                 assert call.peer is not None
-                self._missed.setdefault(call.peer.index, self.site.now())
+                self._missing_since.setdefault(call.peer.index, self.site.now())
                 return
 
     def turns_done(self) -> None:
         """Gives up the trainers that are missing and have not called again in time."""
-        for index, since in list(self._missed.items()):
+        for index, since in list(self._missing_since.items()):
             if self.site.now() > since + GRACE:
-                del self._missed[index]
+                del self._missing_since[index]
                 self._give_up(self.trainers[index])
 
     def _give_up(self, peer: Peer) -> None:
@@ -451,7 +452,7 @@ class FluidService(ForeignTrainers):
             if call.peer is peer:
                 del self._waiting[slot]
                 call.refuse(CallRefused(calls.INVALID, reason))
-        self._told(f"{peer.role} is refused, and takes no part any more: {reason}")
+        self._print_notice(f"{peer.role} is refused, and takes no part any more: {reason}")
         self._continue_without(peer, f"it was refused: {reason}")
 
     def _continue_without(self, peer: Peer, why: str) -> None:
@@ -473,7 +474,7 @@ class FluidService(ForeignTrainers):
                 raise CallRefused(calls.UNKNOWN, f"{self.server.name} takes no variable {name}")
             calls.require_gradient(self.server, call.message._replace(varname=name))
             call.bring(calls.as_declared(call.value, self.server.main.main_block.vars.get(name)))
-            sent = self.callers.sent[self._who_calls(call).index]
+            sent = self.callers.sent_names[self._who_calls(call).index]
             if self.server.mode and name in sent:  # the only sign that a step has begun
                 self._next_step(call)
                 sent.clear()
@@ -487,7 +488,7 @@ class FluidService(ForeignTrainers):
     def _require_all_sent(self, call: _Call) -> None:
         """Raises CallRefused at the end of a step in which a trainer has not sent all that its program sends."""
         callers, index = self.callers, self._who_calls(call).index
-        sent = {_without_trainer_number(name) for name in callers.sent[index]}
+        sent = {_without_trainer_number(name) for name in callers.sent_names[index]}
         lacking = sorted({_without_trainer_number(name) for name in callers.sends[index] - callers.rows[index]} - sent)
         if self.server.mode == 0 and lacking:
             raise CallRefused(calls.LATER, f"{self.trainers[index].role} has not sent {', '.join(lacking[:3])}")
@@ -497,12 +498,12 @@ class FluidService(ForeignTrainers):
         empty ones.
         """
         callers, index = self.callers, self._who_calls(call).index
-        for name in sorted(callers.rows[index] - callers.sent[index]):
+        for name in sorted(callers.rows[index] - callers.sent_names[index]):
             var = self.server.main.main_block.vars[name]
             assert var.dtype is not None
             none: Any = np.empty((0, *var.shape[1:]), DTYPES[var.dtype.value])
             self._post(call, kinds.SEND, name, SelectedRows(np.empty(0, "int64"), none, var.shape[0]))
-        callers.sent[index].clear()
+        callers.sent_names[index].clear()
 
     def _get(self, call: _Call) -> None:
         name = call.message.varname
@@ -596,7 +597,7 @@ class FluidService(ForeignTrainers):
             return
         peer.hand_to(self._answer)
         about = self._about(call) if self._compares else LastCall(call.method, call.message.varname, 0)
-        self.callers.last[peer.index] = about
+        self.callers.last_calls[peer.index] = about
         if self.journal is not None:
             self.site.count_bytes(len(call.data))
             self.journal.add(call.method, peer.index, call.data, about.check_sum)

@@ -256,8 +256,8 @@ class FluidClient:
             raise self._requests.unusable_server_error(
                 "a server of Fluid updates all parameters in every step, whatever program it runs"
             )
-        self._posted = self._made = 0
-        self._closed = False
+        self._posted_count = self._answered_count = 0
+        self._is_closed = False
         self._queue: SimpleQueue[Message | None] = SimpleQueue()
         peer.hand_to(self._take)
         Thread(target=self._work, daemon=True).start()
@@ -265,16 +265,16 @@ class FluidClient:
     @property
     def idle(self) -> bool:
         """Whether every posted message has been answered."""
-        return self._posted == self._made
+        return self._posted_count == self._answered_count
 
     def close(self) -> None:
         """Closes the channel: no more calls can be made, and a call in progress is cancelled."""
-        self._closed = True
+        self._is_closed = True
         self._queue.put(None)
         self._requests.close()
 
     def _take(self, messages: list[Message]) -> None:
-        self._posted += len(messages)
+        self._posted_count += len(messages)
         for message in messages:
             self._queue.put(message)
 
@@ -287,7 +287,7 @@ class FluidClient:
             except PeerRefused as problem:
                 self._fail(problem)
                 return
-            self._made += 1
+            self._answered_count += 1
             if message.slot >= 0:
                 self._later(lambda message=message, value=value: self._reply(message, value))
             elif message.kind == COMPLETE:
@@ -300,7 +300,7 @@ class FluidClient:
         def fail() -> None:
             raise problem
 
-        if not self._closed:
+        if not self._is_closed:
             self._later(fail)
 
     # the thread of the machines

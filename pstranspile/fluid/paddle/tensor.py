@@ -26,7 +26,7 @@ _DOTS = "..."
 class _Term(NamedTuple):
     """A variable, and one letter for each of its dims."""
 
-    held: Any
+    variable: Any
     letters: str
 
 
@@ -160,7 +160,7 @@ def _sum_other_dims(term: _Term, kept: str) -> _Term:
     if not gone:
         return term
     left = "".join(letter for letter in term.letters if letter in kept)
-    return _Term(L.reduce_sum(term.held, dim=gone), left)
+    return _Term(L.reduce_sum(term.variable, dim=gone), left)
 
 
 def _transpose_to_letters(term: _Term, letters: str) -> Any:
@@ -168,7 +168,7 @@ def _transpose_to_letters(term: _Term, letters: str) -> Any:
     places: list[int] = []
     for letter in letters:
         places.append(next(n for n, other in enumerate(term.letters) if other == letter and n not in places))
-    return term.held if places == sorted(places) else L.transpose(term.held, places)
+    return term.variable if places == sorted(places) else L.transpose(term.variable, places)
 
 
 def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _Term:
@@ -187,7 +187,7 @@ def _product(left: _Term, right: _Term, later: str, sizes: dict[str, Any]) -> _T
 
 def _flat(term: _Term, groups: Sequence[Sequence[str]], sizes: dict[str, Any]) -> Any:
     """The operand reshaped to one dim for each group of letters."""
-    return _reshape_to_dims(term.held, [_size([sizes[letter] for letter in group]) for group in groups])
+    return _reshape_to_dims(term.variable, [_size([sizes[letter] for letter in group]) for group in groups])
 
 
 def _reshape_to_dims(held: Any, dims: Sequence[Any]) -> Any:
@@ -302,9 +302,9 @@ def floor_divide(x: Any, y: Any, name: Any = None) -> Any:
     return _mark_floored(L.elementwise_floordiv(x, y, name=name))
 
 
-def _mark_floored(made: Any) -> Any:
-    last_op(made)._set_attr("floored", True)
-    return made
+def _mark_floored(result: Any) -> Any:
+    last_op(result)._set_attr("floored", True)
+    return result
 
 
 def divide(x: Any, y: Any, name: Any = None) -> Any:

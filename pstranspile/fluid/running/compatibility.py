@@ -109,16 +109,16 @@ _CHANGES: Mapping[str, Callable[[ModuleType], None]] = {
 class _Changing(Loader):
     """Loads a module as its own loader does, and then changes it."""
 
-    def __init__(self, own: Loader):
-        self.own = own
+    def __init__(self, own_loader: Loader):
+        self.own_loader = own_loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """The module as its own loader makes it."""
-        return self.own.create_module(spec)
+        return self.own_loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         """Runs the module, and changes it."""
-        self.own.exec_module(module)
+        self.own_loader.exec_module(module)
         _CHANGES[module.__name__](module)
 
 

@@ -90,10 +90,11 @@ class _Forward:
     """The forward part of a program, and one scope for each device that has run it."""
 
     def __init__(self, program: Program):
-        self.whole = program  # keeps the program alive, so that its id stays its own
+        self.whole_program = program  # keeps the program alive, so that its id stays its own
         self.program = without_roles(program, TRAINING)
-        self.written = frozenset(written_names(self.program))
-        self.kept = [name for name in self.written if (var := program.find_var(name)) is not None and var.persistable]
+        self.written_names = frozenset(written_names(self.program))
+        written = ((name, program.find_var(name)) for name in self.written_names)
+        self.persistable_names = [name for name, var in written if var is not None and var.persistable]
         self._scopes: list[Scope] = []
 
     def scope_of(self, device: int, scope: Scope) -> Scope:
@@ -126,11 +127,11 @@ class Devices:
     ) -> dict[str, list[Any]]:
         """For each fetched variable that forward ops write, the value that each device computes from its rows."""
         forward = self._forward_of(program)
-        own = [name for name in names if name in forward.written and name not in forward.kept]
+        own = [name for name in names if name in forward.written_names and name not in forward.persistable_names]
         result: dict[str, list[Any]] = {name: [] for name in own}
         for device, share in enumerate(fed if own else ()):
             there = forward.scope_of(device, scope)
-            for name in forward.kept:
+            for name in forward.persistable_names:
                 there.values_here.pop(name, None)
                 if (value := scope.get(name)) is not None:
                     there[name] = value
@@ -303,21 +304,21 @@ class Replicas:
     """The devices of an executor, with a scope for each device of a program."""
 
     def __init__(self) -> None:
-        self._known: dict[object, tuple[Program, Scope, list[_DevicePart], list[Scope]]] = {}
+        self._parts_by_run: dict[object, tuple[Program, Scope, list[_DevicePart], list[Scope]]] = {}
         self._as_fed: Cache = {}
 
     def _of(
         self, program: Program, names: Sequence[str], scope: Scope, devices: int
     ) -> tuple[list[_DevicePart], list[Scope]]:
         key = id(program), tuple(names), id(scope), devices
-        known = self._known.get(key)
+        known = self._parts_by_run.get(key)
         if known is None:
             if any(_updates_inside(program, op) for op in program.main_block.ops if not _runs_once(op)):
                 raise unsupported_error("minimize in a branch, on several devices", "give the program one device")
-            if len(self._known) >= _MOST_REPLICAS:
-                del self._known[next(iter(self._known))]
+            if len(self._parts_by_run) >= _MOST_REPLICAS:
+                del self._parts_by_run[next(iter(self._parts_by_run))]
             scopes = [scope.child() for _ in range(devices)]
-            known = self._known[key] = program, scope, _parts(program, names, devices), scopes
+            known = self._parts_by_run[key] = program, scope, _parts(program, names, devices), scopes
         return known[2], known[3]
 
     def run(

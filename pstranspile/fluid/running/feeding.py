@@ -49,17 +49,17 @@ def drawn_as(program: Program, frozen: FrozenProgram) -> Mapping[str, tuple[str,
     A name whose counter had a number when the program was made draws as if the counter had been 0, unless the program
     also has names with lower numbers.
     """
-    if not program.counted:
+    if not program.name_counters:
         return {}
     found: dict[str, list[tuple[str, int, str]]] = {}
     for block in frozen.blocks:
         for name in block.vars:
             match = _COUNTED.match(name)
-            if match and match[1] in program.counted:
+            if match and match[1] in program.name_counters:
                 found.setdefault(match[1], []).append((name, int(match[2]), name[match.end() :]))
     result: dict[str, tuple[str, int]] = {}
     for key, names in found.items():
-        first = program.counted[key]
+        first = program.name_counters[key]
         if min(number for _, number, _ in names) >= first:
             result.update((name, (f"{key}_{number - first}{rest}", 0)) for name, number, rest in names)
     return result
@@ -71,9 +71,9 @@ class Facts(NamedTuple):
     program: FrozenProgram
     reads: frozenset[str]
     """Names of the variables that ops read, or that are fed."""
-    kept: frozenset[str]
+    persistable_names: frozenset[str]
     """Names of the variables that are kept from run to run."""
-    drawn: Mapping[str, tuple[str, int]]
+    drawn_names: Mapping[str, tuple[str, int]]
     """The variables that draw another variable's random numbers (see `drawn_as`)."""
     talks: bool
     """Whether ops that the script itself has written communicate with other machines."""
@@ -323,7 +323,7 @@ class Alike(NamedTuple):
     form: tuple[Any, ...]
     played: FrozenProgram
     """The program that is run, with its declarations adapted to the fed values."""
-    taken: frozenset[str]
+    used_names: frozenset[str]
     """The names of the fed values that the run uses."""
 
     def values(self, fed: Mapping[Any, Any]) -> dict[str, Any]:
@@ -331,7 +331,7 @@ class Alike(NamedTuple):
         return {
             name: value if value.__class__ is np.ndarray else value.core()
             for key, value in fed.items()
-            if (name := key if key.__class__ is str else name_of(key)) in self.taken
+            if (name := key if key.__class__ is str else name_of(key)) in self.used_names
         }
 
 
@@ -369,11 +369,11 @@ class Again:
         fetch_list: list[Any],
         scope: Scope,
         alike: Alike,
-        drawn: Mapping[str, tuple[str, int]],
+        drawn_names: Mapping[str, tuple[str, int]],
     ):
         self.names = alike.names
         self._program, self._fetch_list = program, tuple(fetch_list)
-        self._scope, self._alike, self._drawn = scope, alike, drawn
+        self._scope, self._alike, self._drawn_names = scope, alike, drawn_names
         self._fetches = tuple(alike.names)
 
     def repeat_run(self, program: Any, feed: Any, fetch_list: Any, scope: Scope) -> dict[str, Any] | None:
@@ -398,5 +398,5 @@ class Again:
             return None
         tell_run(program)
         execution, prepared = latest
-        execution.adapt(self._drawn, (), None)
+        execution.adapt(self._drawn_names, (), None)
         return prepared.step(values)

@@ -108,8 +108,8 @@ class _Newcomer(NamedTuple):
     """
 
     link: socket.socket
-    said: bytearray
-    since: float
+    received_bytes: bytearray
+    arrival_time: float
 
 
 def _send_away(one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]) -> None:
@@ -230,7 +230,7 @@ class Meeting:
                     if one is not None and self._hear(one, selector, newcomers):
                         end = time.monotonic() + self._patience
                 late = time.monotonic() - _PATIENCE
-                for one in [one for one in newcomers.values() if one.since < late]:
+                for one in [one for one in newcomers.values() if one.arrival_time < late]:
                     _send_away(one, selector, newcomers)
             for one in list(newcomers.values()):
                 _send_away(one, selector, newcomers)
@@ -252,21 +252,21 @@ class Meeting:
         self._hear(one, selector, newcomers)
         if len(newcomers) > _MOST_NEWCOMERS:
             others = (other for other in newcomers.values() if other is not one)
-            _send_away(min(others, key=lambda other: len(other.said)), selector, newcomers)
+            _send_away(min(others, key=lambda other: len(other.received_bytes)), selector, newcomers)
 
     def _hear(self, one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket.socket, _Newcomer]) -> bool:
         """Receives bytes of the greeting, whose length is known; returns whether a trainer has joined by it."""
         size = 2 * _LENGTH.size + len(self._hello)
         try:
-            part = one.link.recv(size - len(one.said))
+            part = one.link.recv(size - len(one.received_bytes))
         except BlockingIOError:
             return False
         except OSError:
             part = b""
-        one.said.extend(part)
-        if part and len(one.said) < size:
+        one.received_bytes.extend(part)
+        if part and len(one.received_bytes) < size:
             return False
-        number = self._number_of(bytes(one.said))
+        number = self._number_of(bytes(one.received_bytes))
         if not part or number is None:
             _send_away(one, selector, newcomers)
             return False
@@ -276,12 +276,12 @@ class Meeting:
         self._links[number] = one.link
         return True
 
-    def _number_of(self, said: bytes) -> int | None:
+    def _number_of(self, greeting: bytes) -> int | None:
         """The number of the trainer that sent a greeting, None if it is not one of this job's trainers."""
-        if len(said) < 2 * _LENGTH.size + len(self._hello):
+        if len(greeting) < 2 * _LENGTH.size + len(self._hello):
             return None
-        number, size = (_LENGTH.unpack_from(said, place)[0] for place in (0, _LENGTH.size))
-        known = size == len(self._hello) and hmac.compare_digest(said[2 * _LENGTH.size :], self._hello)
+        number, size = (_LENGTH.unpack_from(greeting, place)[0] for place in (0, _LENGTH.size))
+        known = size == len(self._hello) and hmac.compare_digest(greeting[2 * _LENGTH.size :], self._hello)
         return number if known and 0 < number < self._count and number not in self._links else None
 
     def _call(self) -> socket.socket:

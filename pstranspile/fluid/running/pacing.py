@@ -27,16 +27,17 @@ def quiet(program: Program, trained: Program) -> Program:
     return without_steps(program, {*written_names(trained)} - written_names(program))
 
 
-def without_steps(program: Program, gone: Iterable[str]) -> Program:
+def without_steps(program: Program, unwritten_names: Iterable[str]) -> Program:
     """The program without the ops by which a step sends gradients to servers and receives their results.
 
-    The variables `gone` are no longer written, so ops that prepare or join messages from these are left out too.
+    The variables `unwritten_names` are no longer written, so ops that prepare or join messages from these are left out
+    too.
     """
-    gone, kept = {*gone}, list[Op]()
+    unwritten_names, kept = {*unwritten_names}, list[Op]()
     for op in program.main_block.ops:
         talks = bool((op.role or 0) & (OpRole.RPC | OpRole.DIST))
-        if talks and (op.type in _OF_STEPS or not gone.isdisjoint(op.input_names)):
-            gone.update(op.output_names)
+        if talks and (op.type in _OF_STEPS or not unwritten_names.isdisjoint(op.input_names)):
+            unwritten_names.update(op.output_names)
         else:
             kept.append(op)
     return part_of(program, kept)
@@ -51,25 +52,30 @@ class Around:
     def __init__(self, program: Program, serving: Op, scope: Scope):
         ops = program.main_block.ops
         place = next(index for index, op in enumerate(ops) if op is serving)
-        self._before, self._after = (part_of(program, some) for some in (ops[:place], ops[place + 1 :]))
+        self._earlier_program, self._later_program = (
+            part_of(program, some) for some in (ops[:place], ops[place + 1 :])
+        )
         self._scope = scope
-        self._made: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
 
     def begin(self, feed: Mapping[str, Any]) -> None:
         """Runs the ops before the op that serves. Raises DiagnosticError."""
-        read = set(read_first(self._after.main_block.ops))
-        self._made = {name: value for name, value in feed.items() if name in read}
-        if self._before.main_block.ops:
-            written = {name for op in self._before.main_block.ops for name in op.output_names}
-            self._made.update(run(self._before, feed, sorted(read & written), self._scope))
+        read = set(read_first(self._later_program.main_block.ops))
+        self._values = {name: value for name, value in feed.items() if name in read}
+        if self._earlier_program.main_block.ops:
+            written = {name for op in self._earlier_program.main_block.ops for name in op.output_names}
+            self._values.update(run(self._earlier_program, feed, sorted(read & written), self._scope))
 
     def end(self, fetch: Sequence[str]) -> dict[str, Any]:
         """Runs the ops after the op that serves, and returns the fetched values. Raises DiagnosticError."""
-        if not self._after.main_block.ops:
-            return held_in(self._scope, self._after, fetch)
-        kept = {name for name, var in self._after.main_block.vars.items() if var.persistable}
+        if not self._later_program.main_block.ops:
+            return held_in(self._scope, self._later_program, fetch)
+        kept = {name for name, var in self._later_program.main_block.vars.items() if var.persistable}
         return run(
-            self._after, {name: value for name, value in self._made.items() if name not in kept}, fetch, self._scope
+            self._later_program,
+            {name: value for name, value in self._values.items() if name not in kept},
+            fetch,
+            self._scope,
         )
 
 

@@ -39,18 +39,18 @@ class Monitor:
 
     def __init__(self, handler: Callable[[Mapping[Any, Any]], object], seconds: float, look: Callable[[], Any]):
         self._handler, self._seconds, self._look = handler, ceil(seconds), look
-        self._stopped = Event()
-        self.asked = Event()
+        self._stop_event = Event()
+        self.request = Event()
         """An event that is set while the handler's thread waits for variables."""
-        self._given: Queue[Any] = Queue()
+        self._passed_variables: Queue[Any] = Queue()
         self._problem: BaseException | None = None
         self._thread = Thread(target=self._call_handler, daemon=True)
 
     def _call_handler(self) -> None:
         try:
-            while not self.wait(self._stopped, self._seconds):
-                self.asked.set()
-                held = self._given.get()
+            while not self.wait(self._stop_event, self._seconds):
+                self.request.set()
+                held = self._passed_variables.get()
                 if held is None:
                     return
                 self._handler(held)
@@ -63,17 +63,17 @@ class Monitor:
         """
         if self._problem is not None:
             raise self._problem
-        if self.asked.is_set():
-            self.asked.clear()
-            self._given.put(self._look())
+        if self.request.is_set():
+            self.request.clear()
+            self._passed_variables.put(self._look())
 
     def __enter__(self) -> Monitor:
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _problem: object, _trace: TracebackType | None) -> None:
-        self._stopped.set()
-        self._given.put(None)
+        self._stop_event.set()
+        self._passed_variables.put(None)
         self._thread.join()
         if kind is None and self._problem is not None:
             raise self._problem
@@ -84,8 +84,8 @@ class Monitor:
 _ORDERS: dict[str, Callable[[Cost], float]] = {
     "calls": lambda cost: cost.calls,
     "total": lambda cost: cost.seconds,
-    "max": lambda cost: cost.most,
-    "min": lambda cost: cost.least,
+    "max": lambda cost: cost.slowest_seconds,
+    "min": lambda cost: cost.fastest_seconds,
     "ave": lambda cost: cost.seconds / cost.calls,
 }
 KEYS = ("default", *_ORDERS)
@@ -110,9 +110,9 @@ class Profiler(Profile):
         self.start = time.time_ns()
         self.timed: list[Timed] = []
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Records the duration of an op that has just ended."""
-        super().__call__(bound, made, seconds)
+        super().__call__(bound, outputs, seconds)
         self.timed.append(Timed(bound.op.type, time.time_ns(), int(seconds * 1e9)))
 
     def report(self, key: str) -> str:
@@ -132,7 +132,7 @@ class Profiler(Profile):
             f"{'Event':<{width}} {'Calls':>8} {'Total':>12} {'Min.':>10} {'Max.':>10} {'Ave.':>10} {'Ratio.':>8}",
         ]
         for cost in costs:
-            times = (cost.least, cost.most, cost.seconds / cost.calls)
+            times = (cost.fastest_seconds, cost.slowest_seconds, cost.seconds / cost.calls)
             lines.append(
                 f"{cost.op_type:<{width}} {cost.calls:>8} {cost.seconds * 1e3:>12.4f} "
                 f"{' '.join(f'{seconds * 1e3:>10.4f}' for seconds in times)} {cost.seconds / (total or 1.0):>8.4f}"
@@ -189,21 +189,21 @@ none.
 """
 
 
-def assume(told: str) -> bool:
-    """Sets the variables of the assumed cluster if the environment has no variable `told`, and reports this on stderr;
-    returns whether the environment has `told` now.
+def assume(variable: str) -> bool:
+    """Sets the variables of the assumed cluster if the environment does not have `variable`, and reports this on
+    stderr; returns whether the environment has `variable` now.
     """
-    if not os.environ.get(told) and told in ASSUMED:
+    if not os.environ.get(variable) and variable in ASSUMED:
         for name, value in ASSUMED.items():
             os.environ.setdefault(name, value)
-        servers = ASSUMED["PADDLE_PSERVERS_IP_PORT_LIST"] if told == "PADDLE_PSERVERS_IP_PORT_LIST" else ""
+        servers = ASSUMED["PADDLE_PSERVERS_IP_PORT_LIST"] if variable == "PADDLE_PSERVERS_IP_PORT_LIST" else ""
         cluster = f"servers at {servers}, " if servers else ""
         trainers = f"{os.environ['PADDLE_TRAINERS_NUM']} trainers"
         at = "" if servers else f" at {os.environ['PADDLE_TRAINER_ENDPOINTS']}"
-        text = f"the environment has no {told}: the cluster is taken to have {cluster}{trainers}{at}"
+        text = f"the environment has no {variable}: the cluster is taken to have {cluster}{trainers}{at}"
         options = "--pservers and --trainers give" if servers else "--trainers gives"
         print(f"{text} ({options} another)", file=sys.stderr)
-    return bool(os.environ.get(told))
+    return bool(os.environ.get(variable))
 
 
 def tell_transpiled(compiled: Compiled, turns: str | None = None) -> None:
@@ -279,14 +279,16 @@ class Finite(NotFinite):
         self._forward = "forward" in roles
         self._roles = OpRole(sum(_ROLES.get(role, OpRole.FORWARD) for role in dict.fromkeys(roles)))
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Checks the outputs of one op. Raises DiagnosticError."""
         op = bound.op
         role = op.role or OpRole.FORWARD
         if op.type in self._types or role & self._roles or (self._forward and not role):
             return
         try:
-            super().__call__(bound, [item for item in made if f"{op.type}:{item[0]}" not in self._variables], seconds)
+            super().__call__(
+                bound, [item for item in outputs if f"{op.type}:{item[0]}" not in self._variables], seconds
+            )
         except DiagnosticError:
             print(f"{op.type}: find nan or inf", file=sys.stderr)  # scripts look for these words
             raise

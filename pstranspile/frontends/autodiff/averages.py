@@ -87,14 +87,14 @@ class ExponentialMovingAverage:
             if steps is not None:
                 self._limit(steps, decay)
         params = _averaged_parameters(draft)
-        self._kept = [(param, _backup(param, f"{name}{param.name}.ema_tmp")) for param in params]
+        self._backups = [(param, _backup(param, f"{name}{param.name}.ema_tmp")) for param in params]
         self._averages: dict[str, Value] = {}
-        for param, backup in self._kept:
+        for param, backup in self._backups:
             with draft.roles(OpRole.OPTIMIZE, param.name, backup.name), draft.scope("moving_average"):
                 minted = draft.names.mint(f"{name}{param.name}_ema")
                 self._averages[param.name] = basic.global_var(draft, minted, param.shape, param.dtype, 0.0)
         self.apply_program = self._apply()
-        self.restore_program = _restore(draft, self._kept)
+        self.restore_program = _restore(draft, self._backups)
 
     def _limit(self, steps: Value, decay: float) -> None:
         early = (steps + 1.0) / (steps + 10.0)
@@ -111,7 +111,7 @@ class ExponentialMovingAverage:
         counter = basic.global_var(other, EMA_COUNTER, (1,), DType.INT64, 0)
         step = basic.cast(counter, DType.FP32)
         power = basic.elementwise("elementwise_pow", _seen_from(other, self._decay), step)
-        for param, backup in self._kept:
+        for param, backup in self._backups:
             target, average = _seen_from(other, param), _seen_from(other, self._averages[param.name])
             basic.assign(target, _seen_from(other, backup))
             with Switch().case(step > 0):
@@ -123,7 +123,7 @@ class ExponentialMovingAverage:
         """Appends the ops that update the averages, after `minimize`."""
         draft = self._draft
         basic.step_counter(draft, EMA_COUNTER)
-        for param, backup in self._kept:
+        for param, backup in self._backups:
             with draft.roles(OpRole.OPTIMIZE, param.name, backup.name), draft.scope("moving_average"):
                 average = self._averages[param.name]
                 basic.assign(average * self._decay + param * (1 - self._decay), average)

@@ -152,11 +152,11 @@ def _infer_gradient_types(draft: Draft, op: Op) -> Types:
     return {}
 
 
-def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:
+def _redeclare(draft: Draft, block: int, name: str, result_type: TensorType | None) -> None:
     """Declares a gradient that an op writes in place with the dims of the op's result, as Fluid does."""
     known = draft.blocks[block].vars.get(name)
-    if known is not None and known.tensor is not None and made is not None:
-        draft.declare(known._replace(tensor=known.tensor._replace(shape=made.shape)), block)
+    if known is not None and known.tensor is not None and result_type is not None:
+        draft.declare(known._replace(tensor=known.tensor._replace(shape=result_type.shape)), block)
 
 
 def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred: TensorType | None) -> Var:
@@ -318,7 +318,7 @@ def give_own_names(draft: Draft) -> dict[str, str]:
     """
     work = _Naming(draft)
     work.block(0, {}, frozenset(), ())
-    return work.meant
+    return work.original_names
 
 
 class _Naming:
@@ -327,7 +327,7 @@ class _Naming:
     def __init__(self, draft: Draft):
         self.draft = draft
         self.program = draft.main()
-        self.meant: dict[str, str] = {}
+        self.original_names: dict[str, str] = {}
 
     def block(
         self, number: int, outside: Mapping[str, str], valued: AbstractSet[str], changed: Collection[str]
@@ -345,22 +345,22 @@ class _Naming:
             frozenset(changed),
         )
         ops: list[Op] = []
-        for name in [*changed, *names.left]:
+        for name in [*changed, *names.remaining_writes]:
             if _reads_initial(forward, name, name in valued):
-                called = names.now.get(name, name)
-                names.now[name] = self._new(number, name)
-                names.valued.add(name)
-                ops.append(self._copy(called, names.now[name], forward.ops[0]))
+                called = names.current_names.get(name, name)
+                names.current_names[name] = self._new(number, name)
+                names.valued_names.add(name)
+                ops.append(self._copy(called, names.current_names[name], forward.ops[0]))
         for index, op in enumerate(forward.ops):
             if op.type in WITH_BLOCKS:
                 ops += self._inner(forward, index, names)
                 continue
-            inputs = rename_variables(op.inputs, names.now)
+            inputs = rename_variables(op.inputs, names.current_names)
             if not keeps_value(op):
                 for name in forward.after[index]:
                     self._next(number, name, names)
-            ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.now)))
-        ops += [self._copy(names.now[name], outside.get(name, name), forward.ops[-1]) for name in changed]
+            ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.current_names)))
+        ops += [self._copy(names.current_names[name], outside.get(name, name), forward.ops[-1]) for name in changed]
         self.draft.blocks[number].ops[:], self.draft.blocks[number].front[:] = ops, []
 
     def _several(self, forward: Forward) -> dict[str, int]:
@@ -387,29 +387,32 @@ class _Naming:
         inner = Forward(self.program, inner_block(self.program, op))
         changed = [name for name in inner.last if name in forward.after[index] and self._is_versioned(forward, name)]
         changed = [name for name in changed if slot and name not in inner.block.vars]
-        valued = frozenset(names.valued)
+        valued = frozenset(names.valued_names)
         for name in changed:
-            called = names.now.get(name, name)
+            called = names.current_names.get(name, name)
             self._next(forward.number, name, names)
             if name in valued:
                 taken[name] = None
-                if called != names.now.get(name, name):
-                    ops.append(self._copy(called, names.now[name], op))
-        self.block(inner.number, names.now, valued, changed)
+                if called != names.current_names.get(name, name):
+                    ops.append(self._copy(called, names.current_names[name], op))
+        self.block(inner.number, names.current_names, valued, changed)
         inputs = FrozenMap({**op.inputs, slot: tuple(taken)}) if slot else op.inputs
         return [
             *ops,
-            op._replace(inputs=rename_variables(inputs, names.now), outputs=rename_variables(op.outputs, names.now)),
+            op._replace(
+                inputs=rename_variables(inputs, names.current_names),
+                outputs=rename_variables(op.outputs, names.current_names),
+            ),
         ]
 
     def _next(self, number: int, name: str, names: _CurrentNames) -> None:
         """The name of a variable's next value. The last value in the declaring block keeps the variable's own name."""
-        names.valued.add(name)
-        if name in names.changed:
-            names.now[name] = self._new(number, name)
-        elif name in names.left:
-            names.left[name] -= 1
-            names.now[name] = self._new(number, name) if names.left[name] else name
+        names.valued_names.add(name)
+        if name in names.changed_names:
+            names.current_names[name] = self._new(number, name)
+        elif name in names.remaining_writes:
+            names.remaining_writes[name] -= 1
+            names.current_names[name] = self._new(number, name) if names.remaining_writes[name] else name
 
     def _new(self, number: int, name: str) -> str:
         draft = self.draft
@@ -417,7 +420,7 @@ class _Naming:
         assert var is not None
         new = draft.names.mint(f"{name}@VALUE")
         draft.blocks[number].vars[new] = var._replace(name=new)
-        self.meant[new] = name
+        self.original_names[new] = name
         if name in draft.stop_gradient:
             draft.stop_gradient.add(new)
         return new
@@ -428,15 +431,15 @@ class _Naming:
 
 
 class _CurrentNames(NamedTuple):
-    """The names of a block's variables: `now` the current ones, `left` the number of remaining writes.
+    """The names of a block's variables: `current_names`, and the number of `remaining_writes` of each.
 
-    `valued` are the variables that have a value, `changed` those of other blocks that the block changes.
+    `valued_names` are the variables that have a value, `changed_names` those of other blocks that the block changes.
     """
 
-    now: dict[str, str]
-    valued: set[str]
-    left: dict[str, int]
-    changed: frozenset[str]
+    current_names: dict[str, str]
+    valued_names: set[str]
+    remaining_writes: dict[str, int]
+    changed_names: frozenset[str]
 
 
 def _reads_initial(forward: Forward, name: str, valued: bool) -> bool:
@@ -680,8 +683,8 @@ class _VersionUses:
     def __init__(self, ops: Sequence[Op]):
         version: dict[str, int] = {}
         self.readers: dict[_Version, list[int]] = {}
-        self.read: list[set[_Version]] = []
-        self.written: list[set[_Version]] = []
+        self.read_versions: list[set[_Version]] = []
+        self.written_versions: list[set[_Version]] = []
         for index, op in enumerate(ops):
             read = {(name, version.get(name, 0)) for name in op.input_names}
             for value in read:
@@ -690,24 +693,24 @@ class _VersionUses:
             for name in op.output_names:
                 version[name] = version.get(name, 0) + 1
                 written.add((name, version[name]))
-            self.read.append(read)
-            self.written.append(written)
+            self.read_versions.append(read)
+            self.written_versions.append(written)
 
 
 def _chain(start: int, uses: _VersionUses) -> set[int]:
     """The indices of the ops that depend only on op `start`; empty if one of them also reads something else."""
-    ready = set(uses.read[start])
+    ready = set(uses.read_versions[start])
     result, waiting = {start}, deque([start])
     while waiting:
         index = waiting.popleft()
-        if not uses.read[index] or not uses.read[index] <= ready:
+        if not uses.read_versions[index] or not uses.read_versions[index] <= ready:
             return set()
-        for value in uses.written[index]:
+        for value in uses.written_versions[index]:
             for reader in uses.readers.get(value, ()):
                 if reader not in result:
                     result.add(reader)
                     waiting.append(reader)
-        ready |= uses.written[index]
+        ready |= uses.written_versions[index]
     return result
 
 
@@ -987,19 +990,19 @@ class Backward:
         self.renamed.update(mapped)
         return op._replace(outputs=rename_variables(op.outputs, mapped))
 
-    def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
+    def _note(self, forward: Op, gradient_ops: Iterable[Op], _block: int) -> None:
         """Records the variable that each of these gradients belongs to."""
         inputs = {gradient_name(name): name for name in forward.input_names}
-        for op in made:
+        for op in gradient_ops:
             for name in op.output_names:
                 plain = name.rpartition("grad/")[2]
                 if plain in inputs:
                     self.variable_of[name] = inputs[plain]
 
 
-def _leading_back(made: Iterable[Op], reached: set[str]) -> list[Op]:
+def _leading_back(ops: Iterable[Op], reached: set[str]) -> list[Op]:
     kept: list[Op] = []
-    for op in made:
+    for op in ops:
         read = [name for name in op.input_names if SUFFIX in name]
         if any(name in reached for name in read):
             kept.append(op)
@@ -1036,7 +1039,7 @@ def _zero_gradient_ops(draft: Draft, block: int, forward: Op) -> list[Op]:
     return made
 
 
-def mint_again(draft: Draft, start: int, made: Backward) -> None:
+def mint_again(draft: Draft, start: int, backward: Backward) -> None:
     """Renames gradients that the current block already declares (to `x@GRAD_0`), and updates the ops that read them."""
     block = draft.block
     mapped: dict[str, str] = {}
@@ -1050,8 +1053,8 @@ def mint_again(draft: Draft, start: int, made: Backward) -> None:
         mapped.update(outputs)
         block.ops[index] = op._replace(outputs=rename_variables(op.outputs, outputs))
     for name, new in mapped.items():
-        if name in made.variable_of:
-            made.variable_of[new] = made.variable_of.pop(name)
+        if name in backward.variable_of:
+            backward.variable_of[new] = backward.variable_of.pop(name)
 
 
 def _pair_gradients(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:

@@ -151,7 +151,7 @@ class _Group:
     """The parameters that share a global norm."""
 
     max_norm: float
-    most: Value
+    max_norm_value: Value
     parts: list[Value] = field(default_factory=list[Value])
     factor: Value | None = None
 
@@ -212,5 +212,5 @@ def _apply_set(draft: Draft, groups: dict[str, _Group], clip: Clip, grad: Value)
     group = groups[clip.group]
     if group.factor is None:
         norm = basic.sqrt(basic.sums(group.parts))
-        group.factor = basic.elementwise_div(group.most, basic.elementwise_max(group.most, norm))
+        group.factor = basic.elementwise_div(group.max_norm_value, basic.elementwise_max(group.max_norm_value, norm))
     return basic.elementwise_mul(grad, group.factor)

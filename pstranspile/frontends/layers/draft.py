@@ -41,13 +41,13 @@ class Names:
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
-        self.taken: set[str] = set()
+        self.reserved_names: set[str] = set()
         """Names of others, which are not given."""
 
     def mint(self, key: str) -> str:
-        """The next name of `key` that is not `taken`: `fc` gives fc_0, fc_1, ..."""
+        """The next name of `key` that is not in `reserved_names`: `fc` gives fc_0, fc_1, ..."""
         number = self._next.get(key, 0)
-        while f"{key}_{number}" in self.taken:
+        while f"{key}_{number}" in self.reserved_names:
             number += 1
         self._next[key] = number + 1
         return f"{key}_{number}"

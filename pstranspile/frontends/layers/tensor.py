@@ -22,21 +22,23 @@ Numbers: TypeAlias = Sequence["int | Value"] | Value
 class Mixed(NamedTuple):
     """Numbers in the form that an op takes."""
 
-    known: list[int] | None
+    attribute: list[int] | None
     """The attribute, with -1 for numbers known only at run time; None if one value holds all numbers."""
-    whole: Value | None
+    whole_value: Value | None
     """The value that holds all numbers, None if there is none."""
     elements: list[Value]
     """A value for each number, if any of them is known at run time only."""
 
     def unknown_flags(self, count: int) -> list[bool]:
         """For each of `count` numbers, whether it is known only at run time."""
-        return [True] * count if self.known is None else [bool(self.elements) and number == -1 for number in self.known]
+        if self.attribute is None:
+            return [True] * count
+        return [bool(self.elements) and number == -1 for number in self.attribute]
 
     def inputs(self, whole: str, elements: str) -> dict[str, Value | Sequence[Value]]:
         """The inputs that are read at run time, in the slots of these names."""
-        if self.whole is not None:
-            return {whole: self.whole}
+        if self.whole_value is not None:
+            return {whole: self.whole_value}
         return {elements: self.elements} if self.elements else {}
 
 
@@ -102,7 +104,7 @@ def expand(x: Value, times: Numbers) -> Value:
     """x repeated along each dim. `times` may be values that are known at run time."""
     minted = x.draft.names.mint("expand")
     often = mixed_numbers(times, constants_of(x.draft, minted))
-    attrs: dict[str, object] = {} if often.known is None else {"expand_times": often.known}
+    attrs: dict[str, object] = {} if often.attribute is None else {"expand_times": often.attribute}
     inputs = {"X": x, **often.inputs("ExpandTimes", "expand_times_tensor")}
     return layer("expand", inputs, x.dtype, attrs, name=minted)
 
@@ -242,7 +244,7 @@ def reshape(
     """
     minted = name_layer(x.draft, "reshape2", name)
     dims = mixed_numbers(shape, constants_of(x.draft, minted))
-    attrs: dict[str, object] = {} if dims.known is None else {"shape": dims.known}
+    attrs: dict[str, object] = {} if dims.attribute is None else {"shape": dims.attribute}
     given = dims.inputs("Shape", "ShapeTensor")
     in_runs = {"Shape": actual_shape.stopped()} if actual_shape is not None and not given else {}
     made = _with_x_shape("reshape2", "", x, attrs, minted, {**given, **in_runs}, x if inplace else None)
@@ -288,7 +290,7 @@ def slice_(x: Value, axes: Sequence[int], starts: Numbers, ends: Numbers) -> Val
     }
     unknown = zip(first.unknown_flags(count), last.unknown_flags(count), strict=True)
     attrs: dict[str, object] = {"axes": axes, "infer_flags": [-1 if any(pair) else 1 for pair in unknown]}
-    attrs |= {key: part.known for key, part in (("starts", first), ("ends", last)) if part.known is not None}
+    attrs |= {key: part.attribute for key, part in (("starts", first), ("ends", last)) if part.attribute is not None}
     return layer("slice", inputs, x.dtype, attrs, name=minted)
 
 
@@ -368,7 +370,7 @@ def _random_tensor(draft: Draft, op_type: str, shape: Numbers, attrs: Mapping[st
     of_layer = op_type == "uniform_random"  # as in Fluid
     constant = constants_of(draft, minted, DType.INT64) if of_layer else constants_of(draft)
     dims = mixed_numbers(shape, constant, narrow=not of_layer, truncated=True)
-    known = {} if dims.known is None else {"shape": dims.known}
+    known = {} if dims.attribute is None else {"shape": dims.attribute}
     out = draft.temporary(minted, element_type(dtype))
     draft.op(op_type, dims.inputs("ShapeTensor", "ShapeTensorList"), {"Out": out}, {**known, **attrs})
     return out

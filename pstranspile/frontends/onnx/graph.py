@@ -71,12 +71,12 @@ class Graph:
         self._program = program
         self._values = values
         self._current: dict[str, str] = {}
-        self._used: set[str] = set(program.main_block.vars)
+        self._used_names: set[str] = set(program.main_block.vars)
         self._numbers = count()
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
-        self.made: dict[str, str] = {}
+        self.variable_names: dict[str, str] = {}
         """A mapping from the name of each value to the variable that it belongs to."""
 
     # Variables
@@ -148,15 +148,15 @@ class Graph:
 
     def fresh(self) -> str:
         """A new name for a value."""
-        name = next(name for number in self._numbers if (name := f"onnx_{number}") not in self._used)
-        self._used.add(name)
+        name = next(name for number in self._numbers if (name := f"onnx_{number}") not in self._used_names)
+        self._used_names.add(name)
         return name
 
     def _define(self, variable: str) -> str:
         self.var(variable)
         name = self.fresh() if variable in self._current else variable
         self._current[variable] = name
-        self.made[name] = variable
+        self.variable_names[name] = variable
         return name
 
     def constant(self, value: Any, dtype: DType | str = DType.INT64) -> str:

@@ -235,9 +235,9 @@ def fold(node: Any, reading: GraphReading) -> bool:
         return _measure(node, reading)
     names: list[str] = [name for name in node.input if name]
     given = [reading.resolve_alias(name) for name in names]
-    if any(name not in reading.known for name in given):
+    if any(name not in reading.known_values for name in given):
         return False
-    arrays = {name: reading.known[held] for name, held in zip(names, given, strict=True)}
+    arrays = {name: reading.known_values[held] for name, held in zip(names, given, strict=True)}
     if any(has_codes(array) for array in arrays.values()) and not _passes(node, arrays):
         made = _with_codes(node, [arrays[name] for name in names], reading)
         if made is not None:
@@ -312,14 +312,14 @@ def _measure(node: Any, reading: GraphReading) -> bool:
     dims = [reading.size(source, axis) for axis in range(len(reading.dims(source)))]
     if node.op_type == "Shape":
         start, end = attribute(node, "start", 0), attribute(node, "end", len(dims))
-        reading.known[out] = np.array(dims[start:end], "int64")
+        reading.known_values[out] = np.array(dims[start:end], "int64")
         return True
     made = np.array(1, "int64")
     for dim in dims:
         product = combine_arrays("Mul", made, np.array(dim, "int64"), reading.sizes)
         assert product is not None
         made = product
-    reading.known[out] = made
+    reading.known_values[out] = made
     return True
 
 
@@ -434,8 +434,8 @@ def _type_of(value: str, reading: GraphReading) -> Any:
     if not value:
         return onnx.TypeProto()
     name = reading.resolve_alias(value)
-    if name in reading.known:
-        array = reading.known[name]
+    if name in reading.known_values:
+        array = reading.known_values[name]
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape))
     dims = [dim if dim >= 0 else None for dim in reading.dims(value)]
     return onnx.helper.make_tensor_type_proto(ELEMENT_TYPES[reading.tensor(value).dtype], dims)
@@ -443,7 +443,7 @@ def _type_of(value: str, reading: GraphReading) -> Any:
 
 def branch_of(node: Any, reading: GraphReading) -> Sequence[Any]:
     """The nodes of the branch that an If takes. Raises Refused if a run decides it."""
-    condition = reading.known.get(reading.resolve_alias(node.input[0]))
+    condition = reading.known_values.get(reading.resolve_alias(node.input[0]))
     if condition is None or condition.size != 1:
         raise Refused("a run decides which branch it takes; export the model with one of them")
     graph = attribute(node, "then_branch" if bool(condition.reshape(())) else "else_branch")

@@ -179,15 +179,15 @@ def _parse_equation(equation: str, values: list[str], reading: GraphReading) -> 
 _ELLIPSIS = "ΑΒΓΔΕΖΗΘ"
 
 
-def _sum_over_letters(term: _Term, gone: Sequence[str], reading: GraphReading) -> _Term:
-    if not gone:
+def _sum_over_letters(term: _Term, letters: Sequence[str], reading: GraphReading) -> _Term:
+    if not letters:
         return term
-    made, dims = reading.temp(term.value), [term.letters.index(letter) for letter in gone]
-    whole = len(gone) == len(term.letters)
+    made, dims = reading.temp(term.value), [term.letters.index(letter) for letter in letters]
+    whole = len(letters) == len(term.letters)
     if whole:
         reading.scalars.add(made)
     reading.op("reduce_sum", {"X": term.value}, {"Out": made}, dim=dims, keep_dim=False, reduce_all=whole)
-    return _Term(made, "".join(letter for letter in term.letters if letter not in gone))
+    return _Term(made, "".join(letter for letter in term.letters if letter not in letters))
 
 
 def _transpose_term(term: _Term, letters: str, reading: GraphReading) -> _Term:
@@ -323,7 +323,7 @@ def _classifier(node: Any, reading: GraphReading) -> None:
     if labels == [*range(len(labels))]:
         reading.alias(label, at)
     else:
-        reading.known[table := reading.temp(label)] = np.array(labels, "int64")
+        reading.known_values[table := reading.temp(label)] = np.array(labels, "int64")
         reading.op("gather", {"X": table, "Index": at}, {"Out": label})
 
 
@@ -332,8 +332,8 @@ def _scaler(node: Any, reading: GraphReading) -> None:
     source, out = _as_floats(node.input[0], reading), node.output[0]
     shift = np.array(attribute(node, "offset", (0,)), "float32")
     factor = np.array(attribute(node, "scale", (1,)), "float32")
-    reading.known[offset := reading.temp(out)] = shift
-    reading.known[scale := reading.temp(out)] = factor
+    reading.known_values[offset := reading.temp(out)] = shift
+    reading.known_values[scale := reading.temp(out)] = factor
     made = reading.op_result("elementwise_sub", out, X=source, Y=offset)
     reading.op("elementwise_mul", {"X": made, "Y": scale}, {"Out": out})
 
@@ -343,7 +343,7 @@ def _columns(node: Any, reading: GraphReading) -> None:
     (source, index), out = node.input, node.output[0]
     rank = len(reading.dims(source))
     flat = [int(number) for number in reading.constant(index, "its columns").reshape(-1)]
-    reading.known[chosen := reading.temp(index)] = np.array(flat, "int64")
+    reading.known_values[chosen := reading.temp(index)] = np.array(flat, "int64")
     if rank == 1:
         row = reading.op_result("gather", out, {"overwrite": False}, X=source, Index=chosen)
         with_x_shape("unsqueeze2", row, out, reading, axes=[0])

@@ -26,7 +26,7 @@ class _Net(NamedTuple):
     """A recurrent node: its kind, its inputs by name, its functions for each direction, and the Reading."""
 
     kind: str
-    given: dict[str, str]
+    input_names: dict[str, str]
     functions: Sequence[Function]
     hidden: int
     directions: int
@@ -131,23 +131,23 @@ def _function(op_type: str, **attrs: object) -> Function:
 
 def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
     reading, gates = net.reading, _GATES[net.kind]
-    x = net.given["x"]
+    x = net.input_names["x"]
     if backwards:
         x = _reverse_steps(x, reading)
-    weight, recurrent = (_of_direction(net.given[name], at, reading) for name in ("w", "r"))
+    weight, recurrent = (_of_direction(net.input_names[name], at, reading) for name in ("w", "r"))
     biases = _biases(net, at, gates)
     before_reset = net.kind == "GRU" and attribute(net.node, "linear_before_reset", 0)
     inside = biases[1] if biases and before_reset else None
     projected = _project_input(x, weight, biases, inside, reading)
     transpose(recurrent, turned := reading.temp(recurrent), [1, 0], reading)
-    mask = _mask(net, x, backwards) if net.given["lens"] else None
+    mask = _mask(net, x, backwards) if net.input_names["lens"] else None
     cell = _Cell(
         net,
         at,
         turned,
         bool(before_reset),
         inside,
-        _of_direction(net.given["p"], at, reading) if net.given["p"] else "",
+        _of_direction(net.input_names["p"], at, reading) if net.input_names["p"] else "",
     )
     outputs, states = _steps(net, at, projected, mask, cell)
     if backwards:
@@ -170,9 +170,9 @@ def _of_direction(value: str, at: int, reading: GraphReading) -> str:
 
 def _biases(net: _Net, at: int, gates: int) -> tuple[str, str] | None:
     """(biases of the input's products, biases of the previous state's products), None if the node has no biases."""
-    if not net.given["b"]:
+    if not net.input_names["b"]:
         return None
-    reading, both = net.reading, _of_direction(net.given["b"], at, net.reading)
+    reading, both = net.reading, _of_direction(net.input_names["b"], at, net.reading)
     parts = [reading.temp(both) for _ in range(2)]
     reading.op("split", {"X": both}, {"Out": parts}, axis=0, num=2)
     return parts[0], parts[1]
@@ -197,7 +197,7 @@ def _mask(net: _Net, x: str, backwards: bool) -> str:
     if backwards:
         numbers = _reverse_steps(numbers, reading)
     steps = _with_dim(numbers, 1, reading)
-    lens = reading.as_type(net.given["lens"], DType.INT32)
+    lens = reading.as_type(net.input_names["lens"], DType.INT32)
     shorter, mask = reading.op_result("less_than", x, X=steps, Y=_with_dim(lens, 0, reading)), reading.temp(x)
     reading.cast(shorter, mask, kind)
     wide = _with_dim(mask, 2, reading)
@@ -207,8 +207,8 @@ def _mask(net: _Net, x: str, backwards: bool) -> str:
 
 def _start(net: _Net, name: str, at: int, projected: str) -> Value:
     reading = net.reading
-    if net.given[name]:
-        return net.value(_of_direction(net.given[name], at, reading))
+    if net.input_names[name]:
+        return net.value(_of_direction(net.input_names[name], at, reading))
     kind = reading.tensor(projected).dtype.value
     attrs = {"shape": [-1, net.hidden], "input_dim_idx": 1, "output_dim_idx": 0, "dtype": kind, "value": 0.0}
     made = reading.op_result("fill_constant_batch_size_like", projected, attrs, Input=projected)

@@ -131,7 +131,7 @@ def nonnegative_indices(index: str, sizes: Sequence[int], reading: GraphReading,
     Known indices are converted now; for indices that are computed at run time ops are appended. Raises Refused for
     known ones outside of the dim, unless this is allowed (not `inside`), as for numbers of classes that name none.
     """
-    known = reading.known.get(reading.resolve_alias(index))
+    known = reading.known_values.get(reading.resolve_alias(index))
     if known is None or reading.is_computed(index):
         return _by_ops(index, sizes, reading)
     if known.size == 0:
@@ -143,7 +143,7 @@ def nonnegative_indices(index: str, sizes: Sequence[int], reading: GraphReading,
         raise Refused(f"its positions reach from {known.min()} to {known.max()} in dims of {list(sizes)} elements")
     if known.min() >= 0:
         return index
-    reading.known[made := reading.temp(index)] = np.where(known < 0, known + ends, known)
+    reading.known_values[made := reading.temp(index)] = np.where(known < 0, known + ends, known)
     return made
 
 
@@ -168,7 +168,7 @@ def _sizes_variable(index: str, sizes: Sequence[int], kind: DType, reading: Grap
             made := reading.temp(index), [1], np.array([sizes[0]], "int32" if kind is DType.INT32 else "int64"), reading
         )
         return made
-    reading.known[made := reading.temp(index)] = np.array(sizes, "int64")
+    reading.known_values[made := reading.temp(index)] = np.array(sizes, "int64")
     return reading.as_type(made, kind)
 
 
@@ -381,7 +381,7 @@ def _gather(node: Any, reading: GraphReading) -> None:
     (data, index), out = node.input, node.output[0]
     dims = reading.dims(data)
     axis = attribute(node, "axis", 0) % len(dims)
-    known = reading.known.get(reading.resolve_alias(index))
+    known = reading.known_values.get(reading.resolve_alias(index))
     size = reading.size(data, axis)
     if known is not None and known.ndim == 0 and not reading.is_computed(index):
         nonnegative_indices(index, [size], reading)
@@ -600,7 +600,7 @@ def _identity(node: Any, reading: GraphReading) -> None:
 @onnx_reader("Reshape")
 def _reshape(node: Any, reading: GraphReading) -> None:
     source, shape = node.input
-    if reading.resolve_alias(shape) not in reading.known:
+    if reading.resolve_alias(shape) not in reading.known_values:
         _reshape_by_value(node, reading)
         return
     asked = reading.numbers(shape, "its shape")
@@ -723,7 +723,7 @@ def _text(value: Any) -> str:
 def _range(node: Any, reading: GraphReading) -> None:
     given: list[str] = []
     for name in node.input:
-        known = reading.known.get(reading.resolve_alias(name))
+        known = reading.known_values.get(reading.resolve_alias(name))
         if known is not None:
             given.append(reading.size_variable(int(known)) if known.dtype.kind == "i" else name)
         else:

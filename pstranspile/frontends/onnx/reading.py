@@ -45,9 +45,9 @@ NUMBER_BYTES = 64
 class Budget:
     """The memory, the work and the nodes that reading a model may still use."""
 
-    def __init__(self, held: int):
-        self._bytes = FREE_BYTES + BYTES_A_BYTE * held
-        self._work = FREE_WORK + WORK_A_BYTE * held
+    def __init__(self, held_bytes: int):
+        self._bytes = FREE_BYTES + BYTES_A_BYTE * held_bytes
+        self._work = FREE_WORK + WORK_A_BYTE * held_bytes
         self._nodes = MOST_NODES
         self.depth = 0
         """The number of functions and branches around the node that is being read."""
@@ -282,7 +282,7 @@ class GraphReading:
     def __init__(
         self,
         graph: Any,
-        known: dict[str, Array],
+        known_values: dict[str, Array],
         symbols: Mapping[str, Symbols],
         weights: Iterable[str] = (),
         *,
@@ -290,11 +290,11 @@ class GraphReading:
         size: int = 0,
     ):
         self.draft = TranslatedDraft()
-        self.known = known
+        self.known_values = known_values
         self.version = version
         """The version of ONNX's own operators."""
-        self.budget = Budget(max(size, sum(array.nbytes for array in known.values())))
-        self._original = {*known}
+        self.budget = Budget(max(size, sum(array.nbytes for array in known_values.values())))
+        self._original = {*known_values}
         self._postponed: set[str] = set()
         self.sizes = Sizes()
         self.scalars = {name for name, dims in symbols.items() if not dims}
@@ -306,7 +306,7 @@ class GraphReading:
         self._lost: set[str] = set()
         self.values: dict[str, Array] = {}
         for given in graph.input:
-            if given.name not in self.known:
+            if given.name not in self.known_values:
                 self._declare_input(given)
 
     def _declare_input(self, given: Any) -> None:
@@ -321,8 +321,8 @@ class GraphReading:
     def name(self, value: str) -> str:
         """The variable that holds a value. A value that is known becomes a parameter, or a persistable constant."""
         value = self._aliases.get(value, value)
-        if value in self.known and self.draft.find(value, 0) is None:
-            array = self.known[value]
+        if value in self.known_values and self.draft.find(value, 0) is None:
+            array = self.known_values[value]
             if has_codes(array):
                 self._measure(value, array)
             else:
@@ -365,9 +365,9 @@ class GraphReading:
         value = self._aliases.get(value, value)
         if value in self._postponed:
             raise Refused(f"{what} is {value}, which is too large to be computed while the model is read")
-        if value not in self.known:
+        if value not in self.known_values:
             raise Refused(f"{what} is {value}, which is computed at run time; Fluid's op has it as an attribute")
-        return self.known[value]
+        return self.known_values[value]
 
     def ints(self, value: str, what: str) -> list[int]:
         """The numbers of a known value. Raises Refused if they are computed at run time."""
@@ -385,14 +385,14 @@ class GraphReading:
 
     def number(self, value: str) -> float | None:
         """The number in a known value of one element, else None."""
-        array = self.known.get(self._aliases.get(value, value))
+        array = self.known_values.get(self._aliases.get(value, value))
         if array is None or array.size != 1 or array.dtype.kind not in "fiu" or has_codes(array):
             return None
         return float(array.reshape(()))
 
     def is_computed(self, value: str) -> bool:
         """Whether a value is known except for codes in it."""
-        array = self.known.get(self._aliases.get(value, value))
+        array = self.known_values.get(self._aliases.get(value, value))
         return array is not None and has_codes(array)
 
     def kind(self, number: int, name: str) -> DType:
@@ -409,8 +409,8 @@ class GraphReading:
 
     def size(self, value: str, axis: int) -> int:
         """The size of a value along an axis: a number or a code."""
-        if value in self.known:
-            return self.known[value].shape[axis]
+        if value in self.known_values:
+            return self.known_values[value].shape[axis]
         dim = self.dims(value)[axis]
         if dim >= 0:
             return dim
@@ -494,14 +494,14 @@ class GraphReading:
         if self.is_scalar(value):
             return ()
         value = self._aliases.get(value, value)
-        return self.known[value].shape if value in self.known else self.tensor(value).shape
+        return self.known_values[value].shape if value in self.known_values else self.tensor(value).shape
 
     def is_scalar(self, value: str) -> bool:
         """Whether a value has no dims in ONNX."""
         if value in self.scalars:
             return True
         value = self._aliases.get(value, value)
-        return self.known[value].ndim == 0 if value in self.known else value in self.scalars
+        return self.known_values[value].ndim == 0 if value in self.known_values else value in self.scalars
 
     def flat(self, value: str) -> str:
         """A known value with all of its elements along one dim."""
@@ -551,12 +551,12 @@ class GraphReading:
     def alias(self, value: str, source: str) -> None:
         """Makes `value` another name of the value `source`."""
         source = self._aliases[value] = self._aliases.get(source, source)
-        if source in self.known:
-            self.known[value] = self.known[source]
+        if source in self.known_values:
+            self.known_values[value] = self.known_values[source]
 
     def learn(self, value: str, array: Array, sources: Sequence[str]) -> None:
         """Records a value that was computed while reading. It is a weight if one of its sources is."""
-        self.known[value] = array
+        self.known_values[value] = array
         if any(self.is_weight(name) for name in sources):
             self._weights.add(value)
 
@@ -566,8 +566,8 @@ class GraphReading:
 
     def weight(self, name: str, array: Array) -> str:
         """Adds a weight that the model holds in an attribute of a node. Returns its name, which is new if necessary."""
-        name = self.draft.names.mint(name) if name in self.known or self.draft.find(name) else name
-        self.known[name] = array
+        name = self.draft.names.mint(name) if name in self.known_values or self.draft.find(name) else name
+        self.known_values[name] = array
         self._weights.add(name)
         return name
 
@@ -577,11 +577,11 @@ class GraphReading:
 
     def finish(self, value: str) -> str:
         """The variable of an output of the graph, which has the output's name."""
-        if value in self._aliases or value in self.known:
+        if value in self._aliases or value in self.known_values:
             source = self._aliases.pop(value, None)
             if source is None:
                 return self.name(value)
-            self.known.pop(value, None)
+            self.known_values.pop(value, None)
             self.op("assign", {"X": source}, {"Out": value})
         return value
 

@@ -847,7 +847,7 @@ def _model(graph: Graph, program: Program, feeds: Sequence[str], targets: Sequen
         if value in (*feeds, *outputs):  # an output of a graph must be the result of a node, and occur once
             value = graph.node("Identity", [value])
         outputs.append(value)
-    inner = [info(value, variable) for value, variable in graph.made.items() if value not in outputs]
+    inner = [info(value, variable) for value, variable in graph.variable_names.items() if value not in outputs]
     made = helper.make_graph(
         graph.nodes,
         name,

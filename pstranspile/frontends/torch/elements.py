@@ -1113,10 +1113,10 @@ def _copy(node: Any, tracing: Tracing, out: str) -> None:
 @aten("view_as_real")
 def _parts_of_complex(node: Any, tracing: Tracing, out: str) -> None:
     """The parts of complex numbers that are known, in a last dim."""
-    value = tracing.known.get(tracing.value(node.args[0]))
+    value = tracing.known_values.get(tracing.value(node.args[0]))
     if value is None:
         raise Refused("it takes complex numbers, which are no constants")
-    tracing.known[out] = np.stack([value.real, value.imag], -1)
+    tracing.known_values[out] = np.stack([value.real, value.imag], -1)
 
 
 @aten("clone", "contiguous", "alias", "lift_fresh_copy", "lift_fresh", "positive")

@@ -288,7 +288,7 @@ def _interpolate_antialiased(node: Any, tracing: Tracing, out: str) -> None:
     for size, new, scale in zip(sizes, wanted, scales or [None, None], strict=True):
         each = torch.eye(size, dtype=torch.float64).reshape(1, 1, size, size)
         matrix = resize.default(each, [new, size], bool(node.args[2]), scale, None)[0, 0]
-        tracing.known[name := tracing.temp(out)] = matrix.to(node.meta["val"].dtype).numpy()
+        tracing.known_values[name := tracing.temp(out)] = matrix.to(node.meta["val"].dtype).numpy()
         sides.append(name)
     rows = tracing.op_result("matmul", out, X=sides[0], Y=x)
     tracing.op("matmul", {"X": rows, "Y": sides[1]}, {"Out": out}, transpose_Y=True)

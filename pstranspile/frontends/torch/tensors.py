@@ -662,7 +662,7 @@ def _unfold(node: Any, tracing: Tracing, out: str) -> None:
     size = tracing.size(x, axis)
     if is_code(size):
         raise Refused("it takes windows of as many elements as the batch has")
-    tracing.known[places := tracing.temp(out)] = np.array(
+    tracing.known_values[places := tracing.temp(out)] = np.array(
         [[*range(start, start + width)] for start in range(0, size - width + 1, step)], "int64"
     )
     gather_slices(x, places, windows := tracing.temp(out), axis, tracing)

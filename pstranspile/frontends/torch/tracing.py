@@ -82,7 +82,7 @@ class Tracing(GraphReading):
         self._shapes: dict[str, tuple[Any, ...]] = {}
         self._dims: dict[str, int] = {}
         self._constants: dict[tuple[DType, str], str] = {}
-        self._taken = self.draft.names.taken
+        self._taken = self.draft.names.reserved_names
         self._taken.update((*arrays, *captured.inputs.values()))
 
     # Nodes
@@ -243,7 +243,7 @@ class Tracing(GraphReading):
         if key not in self._constants:
             name = self._constants[key] = self.temp(of)
             if kind is DType.INT64 and float32(float(number)) != number:
-                self.known[name] = np.array(number, _NUMPY[kind])
+                self.known_values[name] = np.array(number, _NUMPY[kind])
             else:
                 value = Double(number) if kind is DType.FP64 else float(number)
                 self.op("fill_constant", {}, {"Out": name}, shape=[1], dtype=kind.value, value=value)

@@ -388,7 +388,7 @@ def _torch_training(
     draft = tracing.draft
     draft.origin = None if called.location is None else Origin("main", 0, -1, called.location)
     out = "loss" if "loss" not in (*inputs, *tensors) else draft.names.mint("loss")
-    taken = draft.names.taken
+    taken = draft.names.reserved_names
     gradients = {name: f"{name}.gradient" for name in (*shared.parameters, *shared.tables)}
     gradients = {name: made if made not in taken else draft.names.mint(made) for name, made in gradients.items()}
     dense = [gradients[name] for name in shared.parameters]
@@ -562,7 +562,7 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
     complex_buffer = owned.complex_buffer(graph.buffers.get(node.name))
     if complex_buffer is not None and graph.buffers[node.name] not in graph.changed.values():
         name = tracing.temp("constant")
-        tracing.known[name] = complex_buffer.detach().cpu().numpy()
+        tracing.known_values[name] = complex_buffer.detach().cpu().numpy()
     elif node.name in graph.parameters or node.name in graph.buffers:
         trained = node.name in graph.parameters
         name = owned.name(graph.parameters[node.name] if trained else graph.buffers[node.name])
@@ -570,7 +570,7 @@ def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:
             tracing.keep(name, tracing.arrays[name], value, trained=trained, frozen=name in owned.frozen)
     elif node.name in graph.constants:
         name = tracing.temp("constant")
-        tracing.known[name] = graph.constants[node.name].detach().cpu().numpy()
+        tracing.known_values[name] = graph.constants[node.name].detach().cpu().numpy()
         tracing.note(name, value)
     else:
         name = graph.inputs[node.name]
@@ -614,7 +614,7 @@ def _part(node: Any, tracing: Tracing) -> None:
     if made is None:
         raise Refused(f"its result {at} is asked for, which is not made")
     tracing.names[node.name] = made
-    if made not in tracing.known:
+    if made not in tracing.known_values:
         tracing.note(made, node.meta.get("val"))
 
 

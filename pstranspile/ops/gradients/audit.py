@@ -45,9 +45,9 @@ Uses = frozenset[Use]
 class GradientFrame:
     """The gradients of one execution of a block, as sets of terms."""
 
-    def __init__(self, parent: GradientFrame | None, declared: AbstractSet[str]):
+    def __init__(self, parent: GradientFrame | None, declared_names: AbstractSet[str]):
         self.parent = parent
-        self.declared = declared
+        self.declared_names = declared_names
         self.local: dict[str, Uses] = {}
         self.forward: GradientFrame | None = parent
 
@@ -70,7 +70,7 @@ class GradientFrame:
         """Sets a gradient in the frame that has or declares it, by default in this one."""
         frame: GradientFrame | None = self
         while frame is not None:
-            if name in frame.local or name in frame.declared:
+            if name in frame.local or name in frame.declared_names:
                 frame.local[name] = terms
                 return
             frame = frame.parent
@@ -81,8 +81,8 @@ class Values:
     """The version of each variable that gradient ops read.
 
     `around` are the values of the enclosing block. `before` and `after` are the versions that the op with the sub-block
-    reads and writes in the enclosing block. `kept` are the variables whose values each step of a loop keeps (None: no
-    loop).
+    reads and writes in the enclosing block. `stacked_names` are the variables whose values each step of a loop keeps
+    (None: no loop).
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Values:
         around: Values | None,
         before: Mapping[str, int],
         after: Mapping[str, int] | None = None,
-        kept: AbstractSet[str] | None = None,
+        stacked_names: AbstractSet[str] | None = None,
     ):
         self.forward = forward
         self.around = around
         self._before = before
         self._after = after or {}
-        self._kept = kept
-        self._updated = forward.updated_in_place() if kept is not None else set[str]()
+        self._stacked_names = stacked_names
+        self._updated = forward.updated_in_place() if stacked_names is not None else set[str]()
         self._back: dict[str, int] = {}
 
     def back(self, name: str) -> None:
@@ -118,7 +118,7 @@ class Values:
         if name not in self.forward.last:
             around = self.around.version_of(name)
             return 0 if around is not None and around == self._before.get(name, around) else None
-        if self._kept is not None and name in self._kept and name not in self._updated:
+        if self._stacked_names is not None and name in self._stacked_names and name not in self._updated:
             return 0
         return last if self.around.version_of(name) == self._after.get(name) else None
 
@@ -136,7 +136,7 @@ class Pass(NamedTuple):
     frame: GradientFrame
     values: Values
     by_signature: dict[tuple[object, ...], list[Expected]]
-    made: frozenset[str]
+    written_gradients: frozenset[str]
 
 
 class Follower(Protocol):
@@ -184,7 +184,7 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
     if audit.findings:
         return
     forward, frame = within.forward, within.frame
-    ended = _overwritten_gradients(forward, within.made, inside)
+    ended = _overwritten_gradients(forward, within.written_gradients, inside)
     for outer, inner in zip(outside, inside, strict=False):
         if inner in ended:
             frame.local[inner] = _NONE
@@ -213,7 +213,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
     if audit.findings:
         return
     forward, frame = within.forward, within.frame
-    ended = _overwritten_gradients(forward, within.made, outside)
+    ended = _overwritten_gradients(forward, within.written_gradients, outside)
     outputs = op.inputs.get("Out", ())
     handed_back: list[tuple[str, str]] = []
     for name, gradient in zip(op.inputs.get("Input", ()), op.outputs.get("Input@GRAD", ()), strict=False):
@@ -264,12 +264,12 @@ def _end(name: str, ends: frozenset[str]) -> frozenset[Use]:
     return frozenset((end_of(name),)) if name in ends else _NONE
 
 
-def _overwritten_gradients(forward: Forward, made: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
+def _overwritten_gradients(forward: Forward, written_gradients: frozenset[str], gradients: tuple[str, ...]) -> set[str]:
     """The gradients that a step does not pass on, because it writes their variables without reading them
     (`_overwritten_gradients` in `pstranspile.runtime.kernels.programs.control`).
     """
     given = {name for op in forward.ops if not inner_in(op) for name in op.output_names if name not in op.input_names}
-    return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
+    return {name for name in gradients if name not in written_gradients and name.removesuffix(SUFFIX) in given}
 
 
 LOSS = OpRole.BACKWARD | OpRole.LOSS

@@ -74,8 +74,8 @@ def _added_up(block: Block, forward: Block) -> Block:
     return block._replace(vars=type(block.vars)(declared), ops=tuple(ops)) if len(ops) > len(block.ops) else block
 
 
-def _op(kind: str, given: tuple[str, ...], made: str) -> Op:
-    return Op(kind, FrozenMap({"X": given}), FrozenMap({"Out": (made,)}), role=OpRole.BACKWARD)
+def _op(kind: str, given: tuple[str, ...], output: str) -> Op:
+    return Op(kind, FrozenMap({"X": given}), FrozenMap({"Out": (output,)}), role=OpRole.BACKWARD)
 
 
 Terms = dict[tuple[str, int], set[Use]]

@@ -132,17 +132,17 @@ class History:
             for name in dict.fromkeys(op.output_names):
                 self._last[name] = self._last.get(name, 0) + 1
             self._reads.append((op, before, {name: self._last[name] for name in op.output_names}))
-        self._left: dict[str, list[int]] = {}
+        self._unmatched_ops: dict[str, list[int]] = {}
         """The indices of the forward ops that no gradient op has been matched with yet, by type."""
         for place, op in enumerate(steps):
-            self._left.setdefault(op.type, []).append(place)
+            self._unmatched_ops.setdefault(op.type, []).append(place)
 
     def read_by(self, gradient: Op) -> dict[str, Version]:
         """The versions of variables that a gradient op reads of its forward op, which is the last matching op that has
         no gradient op yet. Empty if there is none.
         """
         plain = gradient.type.removesuffix("_grad")
-        left = self._left.get(_PAIRS.get(gradient.type, plain if plain != gradient.type else ""), [])
+        left = self._unmatched_ops.get(_PAIRS.get(gradient.type, plain if plain != gradient.type else ""), [])
         for at in range(len(left) - 1, -1, -1):
             op, before, after = self._reads[left[at]]
             if _is_gradient_of(gradient, op):
@@ -314,7 +314,7 @@ class Forward:
         self.block = program.blocks[number]
         self.ops = [op for op in self.block.ops if is_forward(op)]
         self.last: dict[str, int] = {}
-        self._counted: dict[tuple[str, int], int] = {}
+        self._version_after_writes: dict[tuple[str, int], int] = {}
         writes: dict[str, int] = {}
         self.before: list[Mapping[str, int]] = []
         self.after: list[Mapping[str, int]] = []
@@ -326,12 +326,12 @@ class Forward:
                 writes[name] = writes.get(name, 0) + 1
                 if name in new:
                     self.last[name] = self.last.get(name, 0) + 1
-                self._counted[name, writes[name]] = self.last.get(name, 0)
+                self._version_after_writes[name, writes[name]] = self.last.get(name, 0)
             self.after.append({name: self.last.get(name, 0) for name in written})
 
     def version(self, name: str, writes: int) -> int:
         """The version of a variable after `writes` ops have written it."""
-        return self._counted.get((name, writes), 0)
+        return self._version_after_writes.get((name, writes), 0)
 
     def updated_in_place(self) -> set[str]:
         """Variables that one op both reads and writes. A loop does not keep their values."""

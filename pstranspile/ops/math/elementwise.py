@@ -84,11 +84,11 @@ _declare(
 )
 
 
-def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
+def broadcast(op: Op, types: Types, result_dtype: DType | None = None) -> TensorType:
     """The type of X op Y: the dims of Y are aligned with those of X from `axis` on, and dims of size 1 are broadcast.
 
-    Its dtype is `made` (default: that of X). Raises ShapeError when dims or dtypes differ, Unknown when one is not
-    known.
+    Its dtype is `result_dtype` (default: that of X). Raises ShapeError when dims or dtypes differ, Unknown when one is
+    not known.
     """
     x, y = one(types, "X"), one(types, "Y")
     axis = op.attrs.get("axis", -1)
@@ -96,8 +96,8 @@ def broadcast(op: Op, types: Types, made: DType | None = None) -> TensorType:
         raise ShapeError(f"axis is {axis}; the least is -1, which lays Y on the last dims of X", "Y")
     if x.dtype is not y.dtype:
         alike = {**types, "Y": (y._replace(dtype=x.dtype),)}
-        disagree("Y", y, "X", x, declares={"Out": (broadcast(op, alike, made),)})
-    dtype = made or x.dtype
+        disagree("Y", y, "X", x, declares={"Out": (broadcast(op, alike, result_dtype),)})
+    dtype = result_dtype or x.dtype
     if x.shape == y.shape:
         return x._replace(dtype=dtype)
     wide, narrow = (x, y) if len(x.shape) >= len(y.shape) else (y, x)

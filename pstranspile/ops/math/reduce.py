@@ -177,13 +177,13 @@ def _dim(x: TensorType, dim: int) -> int:
     return dim % rank
 
 
-def _reduced_type(x: TensorType, gone: set[int], keep: bool) -> TensorType:
-    """The type of X after a reduction: without the dims in `gone`, or, with `keep`, with 1 in their place."""
+def _reduced_type(x: TensorType, reduced_dims: set[int], keep: bool) -> TensorType:
+    """The type of X after a reduction: without the dims in `reduced_dims`, or, with `keep`, with 1 in their place."""
     if keep:
-        dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
+        dims = tuple(1 if at in reduced_dims else dim for at, dim in enumerate(x.shape))
     else:
-        dims = tuple(dim for at, dim in enumerate(x.shape) if at not in gone)
-    return TensorType(x.dtype, dims or (1,), 0 if 0 in gone else x.lod_level)
+        dims = tuple(dim for at, dim in enumerate(x.shape) if at not in reduced_dims)
+    return TensorType(x.dtype, dims or (1,), 0 if 0 in reduced_dims else x.lod_level)
 
 
 @shape_rule("norm")

@@ -100,7 +100,7 @@ _declare_two(
 _declare_two(
     "flatten",
     "X",
-    {"axis": dim_of(1, "X", 0, more=1)},
+    {"axis": dim_of(1, "X", 0, extra_dims=1)},
     "Out = X as a matrix, its dims before `axis` made one and those from `axis` on",
 )
 declare("shape", "Input -> Out", doc="Out = the dims of Input, i32")

@@ -74,7 +74,7 @@ def folder_lock(folder: Path) -> Generator[None]:
 class ReadLock:
     """Protects a folder from being removed by users of `locked_if_free` until `close`, or until this object is deleted.
 
-    `there` is false if the folder does not exist.
+    `folder_exists` is false if the folder does not exist.
     """
 
     def __init__(self, folder: Path):
@@ -82,7 +82,7 @@ class ReadLock:
             handle = _acquire_lock(folder, shared=True)
         except OSError:  # the folder may not be listed: only the files in it may be read
             handle = -1
-        self.there = handle is not None
+        self.folder_exists = handle is not None
         self.close = finalize(self, _close, handle)
         """Lets the folder be removed."""
 
@@ -107,14 +107,14 @@ def locked_if_free(folder: Path) -> Generator[bool]:
 class FileLock:
     """A lock in the form of an empty file, held until `close`, until this object is deleted, or until the process ends.
 
-    `shared` locks exclude only locks that are not shared. `taken` is true if another process holds the lock. On a
-    system without locks, everybody gets it. The last one that closes the lock removes the file. Raises OSError, also if
-    the file exists and is not empty, thus not a lock.
+    `shared` locks exclude only locks that are not shared. `held_by_another` is true if another process holds the lock.
+    On a system without locks, everybody gets it. The last one that closes the lock removes the file. Raises OSError,
+    also if the file exists and is not empty, thus not a lock.
     """
 
     def __init__(self, path: Path, *, shared: bool = False):
         handle = _file_handle(path, shared)
-        self.taken = handle is None
+        self.held_by_another = handle is None
         self.close = finalize(self, _free, path, handle)
         """Releases the lock."""
 
@@ -320,9 +320,9 @@ class _Kind(NamedTuple):
     its content.
     """
 
-    called: str
-    begins: Pattern[bytes]
-    holds: Callable[[bytes, Path], bool] = lambda beginning, file: True
+    description: str
+    first_bytes: Pattern[bytes]
+    is_content_right: Callable[[bytes, Path], bool] = lambda beginning, file: True
 
 
 def _holds_arrays(beginning: bytes, file: Path) -> bool:
@@ -433,11 +433,11 @@ def require_kinds(folder: str | os.PathLike[str], kinds: Mapping[str, str]) -> N
 def _require_kind(target: Path, kind: str) -> None:
     if kind not in _KINDS or not target.is_file():
         return
-    called, begins, holds = _KINDS[kind]
+    description, first_bytes, is_content_right = _KINDS[kind]
     with open_regular(target) as file:
         held = file.read(_BEGINNING)
-    if held.strip() and not (begins.match(held) and holds(held, target)):
-        _foreign(target, f"it is there, and is no {called}; name another file, or move it away")
+    if held.strip() and not (first_bytes.match(held) and is_content_right(held, target)):
+        _foreign(target, f"it is there, and is no {description}; name another file, or move it away")
 
 
 def _require_other(target: Path, inputs: Iterable[str | None]) -> None:

@@ -38,14 +38,14 @@ class Rows(NamedTuple):
 
     `places` are the rows' positions. `sizes` is the number of elements of each row, or one number if all rows have the
     same. Elements are stored row after row, or, if `outer` is not 1, in that many blocks that hold a part of every row.
-    `whole` locates the rows on a machine with the whole batch: it is the number of rows if they have one size, else the
-    offset of each row's first element. It is None if that is not known.
+    `batch_layout` locates the rows on a machine with the whole batch: it is the number of rows if they have one size,
+    else the offset of each row's first element. It is None if that is not known.
     """
 
     places: Array
     sizes: int | Array
     outer: int = 1
-    whole: int | Array | None = None
+    batch_layout: int | Array | None = None
 
     @staticmethod
     def single_row(count: int) -> Rows:
@@ -65,19 +65,19 @@ class Rows(NamedTuple):
 
     def whole_elements(self) -> int:
         """The number of elements of the tensor of the whole batch, or of this tensor if that is not known."""
-        if not isinstance(self.whole, int) or not isinstance(self.sizes, int):
+        if not isinstance(self.batch_layout, int) or not isinstance(self.sizes, int):
             return self.elements
-        return self.whole * self.sizes
+        return self.batch_layout * self.sizes
 
     def positions(self) -> Array:
         """The position of each element in the tensor of the whole batch, or in this tensor if that is not known."""
-        if not self.elements or self.whole is None:
+        if not self.elements or self.batch_layout is None:
             return np.arange(self.elements)
-        if isinstance(self.sizes, int) and isinstance(self.whole, int):
+        if isinstance(self.sizes, int) and isinstance(self.batch_layout, int):
             inner = self.sizes // self.outer
-            blocks = self.places * inner + np.arange(self.outer)[:, None] * (self.whole * inner)
+            blocks = self.places * inner + np.arange(self.outer)[:, None] * (self.batch_layout * inner)
             return (blocks[:, :, None] + np.arange(inner)).reshape(-1)
-        starts = np.asarray(self.whole)
+        starts = np.asarray(self.batch_layout)
         return np.repeat(starts, self.sizes) + _positions_in_rows(np.asarray(self.sizes))
 
 

@@ -248,8 +248,8 @@ class BatchAxes:
 
     def __init__(self, program: Program):
         self._program = program
-        self._found: Places = {}
-        self._seen: set[int] = set()
+        self._axes: Places = {}
+        self._visited_blocks: set[int] = set()
         self._block(0)
 
     def of(self, name: str, block: int = 0) -> Axis | None:
@@ -257,8 +257,8 @@ class BatchAxes:
         the batch.
         """
         home = self._home(name, block)
-        if (home, name) in self._found:
-            return self._found[home, name]
+        if (home, name) in self._axes:
+            return self._axes[home, name]
         var = self._program.find_var(name, block)
         if var is None or var.persistable or not var.shape or var.shape[0] >= 0:
             return None  # every machine is fed all of an input with fixed dims
@@ -275,14 +275,14 @@ class BatchAxes:
         return 0
 
     def _set(self, name: str, block: int, axis: Axis | None) -> None:
-        self._found[self._home(name, block), name] = axis
+        self._axes[self._home(name, block), name] = axis
 
     def _block(self, index: int) -> None:
-        self._seen.add(index)
+        self._visited_blocks.add(index)
         for op in self._program.blocks[index].ops:
             inner = [block for block in _sub_blocks(op) if 0 < block < len(self._program.blocks)]
             for block in inner:
-                if block not in self._seen:
+                if block not in self._visited_blocks:
                     self._enter(op, index, block)
                     self._block(block)
             if op.type == "recurrent":
@@ -300,11 +300,11 @@ class BatchAxes:
             axis = self.of(name, outside)
             if axis is not None and axis is not UNKNOWN:
                 axis = axis._replace(before=axis.before[1:]) if axis.before else UNKNOWN
-            self._found[block, name] = axis
+            self._axes[block, name] = axis
         before = op.attrs.get("ex_states")
         pairs = zip(before if isinstance(before, Strings) else (), op.inputs.get("initial_states", ()), strict=False)
         for name, start in pairs:
-            self._found[block, name] = self.of(start, outside)
+            self._axes[block, name] = self.of(start, outside)
 
     def _set_stacked_axes(self, op: Op, outside: int, block: int) -> None:
         """Sets the axes of a recurrence's outputs: the stacked outputs of its steps."""

@@ -213,11 +213,11 @@ def _guard_kernel(run: Run, op: Op, arguments: Sequence[Argument], results: Sequ
     return run_guarded
 
 
-def _parts(made: Any, slots: int) -> Sequence[Any]:
+def _parts(results: Any, slots: int) -> Sequence[Any]:
     """The values of a kernel's output slots. Raises ValueError if they are not as many."""
-    parts: Any = (made,) if slots == 1 else made
+    parts: Any = (results,) if slots == 1 else results
     if not isinstance(parts, tuple | list) or len(cast("list[Any]", parts)) != slots:
-        raise ValueError(f"its kernel gives {_type_text(made)} for {slots} output slots")
+        raise ValueError(f"its kernel gives {_type_text(results)} for {slots} output slots")
     return cast("Sequence[Any]", parts)
 
 

@@ -435,7 +435,7 @@ class FedRows:
             for name, var in program.main_block.vars.items()
             if not var.persistable and var.tensor is not None and var.shape[:1] == (-1,) and not var.tensor.lod_level
         }
-        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], Apart | None] = {}
+        self._differences: dict[tuple[tuple[str, tuple[int, ...]], ...], Apart | None] = {}
         """What was found for the dims of the arrays of a step."""
 
     def row_mismatch(self, feed: Mapping[str, Any]) -> Apart | None:
@@ -444,9 +444,9 @@ class FedRows:
         if len({shape[:1] for shape in given.values()}) < 2:
             return None
         key = tuple(given.items())
-        if key not in self._known:
-            self._known[key] = self._search(given)
-        return self._known[key]
+        if key not in self._differences:
+            self._differences[key] = self._search(given)
+        return self._differences[key]
 
     def _fits(self, name: str, value: Any) -> bool:
         """Whether a value is an array with the declared dims, whatever its rows."""

@@ -292,7 +292,7 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
         except DiagnosticError as problem:
             findings += problem.diagnostics
             kind = None if wrong or _is_combined(file) else kind_of(beginning(file), file)
-            wrong = f"{os.path.relpath(file, path)} is {kind.what}" if kind is not None else wrong
+            wrong = f"{os.path.relpath(file, path)} is {kind.description}" if kind is not None else wrong
     if not found:
         raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
     if wrong and not values:

@@ -70,7 +70,7 @@ class Execution:
             raise_errors(wrong_gradients(self.program))
         self.scope = scope
         self.base_seed = program.random_seed if seed is None or DRAWN <= seed < DRAWN_FOR_NONE else seed
-        self._drawn = 0 if seed is None or seed < DRAWN else seed
+        self._drawn_seed = 0 if seed is None or seed < DRAWN else seed
         if self.base_seed >= DRAWN_FOR_NONE:
             self.base_seed = 0
         self.machine = stream
@@ -156,8 +156,8 @@ class Execution:
         """
         if self.base_seed or own:
             return self.base_seed
-        if self._drawn:
-            return self._drawn
+        if self._drawn_seed:
+            return self._drawn_seed
         self._fresh = self._fresh or secrets.randbits(63) | 1
         return self._fresh
 

@@ -73,7 +73,7 @@ class BlockSource(Source):
         """Calls a kernel that may access variables itself; variables that it may have written are looked up again."""
         self.names[f"c{index}"] = in_frame(bound)
         self._add(f"c{index}(frame)", index)
-        for name in self.touched[index]:
+        for name in self.variables_by_op[index]:
             self.kinds.pop(name, None)
             self.unsure.discard(name)
 
@@ -95,7 +95,7 @@ class BlockCode:
 
     def __init__(self, program: Program):
         self._program = program
-        self._known: dict[int, tuple[BlockSource, FunctionType]] = {}
+        self._functions: dict[int, tuple[BlockSource, FunctionType]] = {}
 
     @cached_property
     def _reads(self) -> frozenset[str]:
@@ -103,10 +103,13 @@ class BlockCode:
 
     def run(self, frame: Frame) -> None:
         """Runs the ops of a frame's block. Raises DiagnosticError."""
-        known = self._known.get(frame.index)
+        known = self._functions.get(frame.index)
         if known is None:
             source = BlockSource(self._program, frame.index, self._reads)
-            known = self._known[frame.index] = source, source.compile_function(f"<block {frame.index} of {id(self):x}>")
+            known = self._functions[frame.index] = (
+                source,
+                source.compile_function(f"<block {frame.index} of {id(self):x}>"),
+            )
         source, step = known
         try:
             step(frame, frame.find, frame.local, _Written(frame))

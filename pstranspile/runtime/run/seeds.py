@@ -109,7 +109,7 @@ class LossRows:
 
     def __init__(self, program: Program):
         self._program = program
-        self._divided: dict[str, bool] = {}
+        self._divided_by_name: dict[str, bool] = {}
         self._feed, self._inner = _averaged_input(program)
 
     def __call__(self, feed: Mapping[str, Any]) -> int | None:
@@ -123,9 +123,9 @@ class LossRows:
         return rows_of(value) if has_rows(value) else None
 
     def _has_rows(self, name: str) -> bool:
-        known = self._divided.get(name)
+        known = self._divided_by_name.get(name)
         if known is None:
-            known = self._divided[name] = is_divided(self._program, name)
+            known = self._divided_by_name[name] = is_divided(self._program, name)
         return known
 
 

@@ -363,10 +363,10 @@ class Source(LocalValues):
         self.fetches = fetches
         self.not_plain = not_plain
         known = reads_of(program) if reads is None else reads
-        self._read = known.union(fetches) if fetches else known
+        self._read_names = known.union(fetches) if fetches else known
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
-        self.touched = [self._touched_variables(op) for op in self.block.ops]
+        self.variables_by_op = [self._touched_variables(op) for op in self.block.ops]
         self.users: defaultdict[str, list[int]] = defaultdict(list)
         """The numbers of the ops that mention a variable, in order."""
         self.makers: defaultdict[str, list[int]] = defaultdict(list)
@@ -374,7 +374,7 @@ class Source(LocalValues):
         for index, bound in enumerate(self.bound):
             for name in dict.fromkeys(bound.op.output_names):
                 self.makers[name].append(index)
-        for index, touched in enumerate(self.touched):
+        for index, touched in enumerate(self.variables_by_op):
             for name in touched:
                 self.users[name].append(index)
         self.groups: dict[int, tuple[list[int], Group]] = {}
@@ -393,13 +393,13 @@ class Source(LocalValues):
         }
         self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"], "imul": vars(operator)["imul"]}
         """The globals of the function."""
-        self.loaded: list[str] = []
+        self.loaded_names: list[str] = []
         """The variables that the function reads from the scope."""
         self.last: dict[str, int] = {}
-        for index, touched in enumerate(self.touched):
+        for index, touched in enumerate(self.variables_by_op):
             self.last.update(dict.fromkeys(touched, index))
         for index, (members, _) in self.groups.items():
-            for name in {name for member in members for name in self.touched[member]}:
+            for name in {name for member in members for name in self.variables_by_op[member]}:
                 self.last[name] = max(self.last[name], index)
         self._write()
 
@@ -407,7 +407,7 @@ class Source(LocalValues):
         """The op bound to its kernel, without outputs that nothing reads if the kernel allows it."""
         kernel = kernel_of(op.type)
         for slot in kernel.spares if kernel else ():
-            if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
+            if not any(name in self._read_names or self._persistable(name) for name in op.outputs.get(slot, ())):
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
         if not self.as_rows.isdisjoint((*op.input_names, *op.output_names)):
             return bind_as_rows(present(op, self.program, self.number))
@@ -454,7 +454,7 @@ class Source(LocalValues):
                 self._add_group(*self.groups[index])
             elif index not in self.grouped:
                 self._op(index, bound)
-                self._free(index, self.touched[index])
+                self._free(index, self.variables_by_op[index])
         for number in range(len(self.groups)):
             self._add(f"if u{number}.loose: u{number}.move(find, held)")
         self._add(f"return ({', '.join(map(self._fetch_expression, self.fetches))}{',' if self.fetches else ''})")
@@ -471,7 +471,7 @@ class Source(LocalValues):
         for index in indexes:
             self._op(index, self.bound[index])
         self._indent = self._indent[4:]
-        self._free(indexes[-1], [name for index in indexes for name in self.touched[index]])
+        self._free(indexes[-1], [name for index in indexes for name in self.variables_by_op[index]])
 
     def _fetch_expression(self, name: str) -> str:
         return self._whole(name) if name in self.kinds else f"find({name!r})"
@@ -480,13 +480,13 @@ class Source(LocalValues):
         """Adds code that loads every variable that is read before it is written, and checks the type of its value."""
         written = set(self.feeds)
         plain: list[str] = []
-        for bound, touched in zip(self.bound, self.touched, strict=True):
+        for bound, touched in zip(self.bound, self.variables_by_op, strict=True):
             looks = bound.looks
             for name in touched if looks else bound.reads:
                 if name in written or name in self.kinds:
                     continue
                 self._add(f"{self._local(name)} = find({name!r})")
-                self.loaded.append(name)
+                self.loaded_names.append(name)
                 if looks or name in self.not_plain or name not in bound.needs:  # the op may do without a value
                     self.kinds[name] = ValueKind.ANYTHING
                     self.unsure.add(name)
@@ -528,15 +528,15 @@ class Source(LocalValues):
             made = self._if_arrays(index, bound, made)
         self._unpack(index, bound, made, kind)
 
-    def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
-        """An expression that is `made` if all inputs are arrays, and a call of `run_any` otherwise."""
+    def _if_arrays(self, index: int, bound: BoundOp, expression: str) -> str:
+        """A Python expression: `expression` if all inputs are arrays, and a call of `run_any` otherwise."""
         doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.kinds[name] < ValueKind.ARRAY]
         tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
         tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
         self.names[f"g{index}"] = bound.run_any
-        return f"{made} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
+        return f"{expression} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
 
-    def _unpack(self, index: int, bound: BoundOp, made: str, kind: ValueKind) -> None:
+    def _unpack(self, index: int, bound: BoundOp, expression: str, kind: ValueKind) -> None:
         targets = [f"t{place}" for place in range(len(bound.results))]
         whole = [
             (place, name)
@@ -549,7 +549,7 @@ class Source(LocalValues):
         for place, name in whole:
             if name in direct:
                 targets[place] = self._local(name)
-        self._add(f"{', '.join(targets)} = {made}" if targets else made, index)
+        self._add(f"{', '.join(targets)} = {expression}" if targets else expression, index)
         for place, name in whole:
             if name in direct:
                 self._written(name, kind, sure=False)
@@ -631,7 +631,7 @@ class Source(LocalValues):
         """Adds a call of a kernel that may access variables itself: all variables that it may access are written to the
         frame before, and read from it after.
         """
-        touched = self.touched[index]
+        touched = self.variables_by_op[index]
         self._add("local = frame.local", index)
         for name in touched:
             self._join(index, name)

@@ -140,7 +140,7 @@ class RowFeeds:
     def __init__(self, program: Program, source: RowSource):
         given, self.steps = source.feeds([program])
         self._feed, self._source = given[0], source
-        self._wanted = 0
+        self._step_count = 0
         """How many steps are asked for; 0 if it is not known."""
 
     def step(self, number: int) -> dict[str, Value]:
@@ -156,12 +156,12 @@ class RowFeeds:
                 for one in problem.diagnostics
             ) from None
         if given is None:
-            require_steps(number, max(number + 1, self._wanted), self._source)
+            require_steps(number, max(number + 1, self._step_count), self._source)
         return dict(given or {})
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if there are data for fewer steps, as far as it is known before they are fed."""
-        self._wanted = steps
+        self._step_count = steps
         require_steps(self.steps, steps, self._source)
 
 
@@ -837,16 +837,16 @@ class Turns:
         self.names = tuple(names)
         self.text = text
         self._order: Iterator[str] = iter(order)
-        self._known: list[tuple[str, int]] = []
+        self._turns_by_step: list[tuple[str, int]] = []
         self._runs: dict[str, int] = {}
 
     def _at(self, step: int) -> tuple[str, int]:
-        while len(self._known) <= step:
+        while len(self._turns_by_step) <= step:
             name = next(self._order)
             runs = self._runs.get(name, 0)
             self._runs[name] = runs + 1
-            self._known.append((name, runs))
-        return self._known[step]
+            self._turns_by_step.append((name, runs))
+        return self._turns_by_step[step]
 
     def program(self, step: int) -> str:
         """The name of the program that is run in a step."""

@@ -86,9 +86,9 @@ def _plain(name: str) -> str:
 class NotFinite:
     """Raises DiagnosticError at the first op that computes NaN or infinity."""
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Examines the outputs of one op."""
-        for name, value in made:
+        for name, value in outputs:
             data = numbers_of(value)
             if data is not None and data.dtype.kind == "f" and not np.isfinite(data).all():
                 wrong = int(data.size - np.count_nonzero(np.isfinite(data)))
@@ -106,8 +106,8 @@ class Cost(NamedTuple):
     calls: int = 0
     seconds: float = 0.0
     bytes: int = 0
-    least: float = math.inf
-    most: float = 0.0
+    fastest_seconds: float = math.inf
+    slowest_seconds: float = 0.0
 
 
 class Profile:
@@ -116,12 +116,12 @@ class Profile:
     def __init__(self) -> None:
         self.costs: dict[str, Cost] = {}
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Adds one op. The time of an op with a sub-block includes that of the ops in it."""
         kind = bound.op.type
         old = self.costs.get(kind, Cost(kind))
-        size = sum(size_in_bytes(value) for _, value in made)
-        least, most = min(old.least, seconds), max(old.most, seconds)
+        size = sum(size_in_bytes(value) for _, value in outputs)
+        least, most = min(old.fastest_seconds, seconds), max(old.slowest_seconds, seconds)
         self.costs[kind] = Cost(kind, old.calls + 1, old.seconds + seconds, old.bytes + size, least, most)
 
     def table(self) -> str:
@@ -146,7 +146,7 @@ class Trace:
         self.stream = stream
         self.count = 0
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
+    def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Writes the line of one op."""
-        print(f"{self.count:>6} {bound.op.type} -> {describe_values(made) or '(nothing)'}", file=self.stream)
+        print(f"{self.count:>6} {bound.op.type} -> {describe_values(outputs) or '(nothing)'}", file=self.stream)
         self.count += 1

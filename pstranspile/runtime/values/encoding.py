@@ -53,14 +53,14 @@ class FieldReader:
         self.subject = ""
         """The variable that is being read, for messages."""
         self.at = 0
-        self.most: int | None = None
+        self.max_field_bytes: int | None = None
         """The most bytes that a single field may have; None: as many as the file."""
         self.size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
 
-    def begin(self, subject: str = "", most: int | None = None) -> None:
+    def begin(self, subject: str = "", max_field_bytes: int | None = None) -> None:
         """Sets the name, in messages, of the value that is read next, and the most bytes of each of its fields."""
-        self.subject, self.most = subject, most
+        self.subject, self.max_field_bytes = subject, max_field_bytes
 
     def go_back(self, at: int) -> None:
         """Moves back to byte `at`: the bytes after it were only examined."""
@@ -83,8 +83,8 @@ class FieldReader:
         """Raises DiagnosticError unless `size` more bytes are left."""
         if size > self.bytes_left:
             self.raise_damaged(field, f"{size} bytes are needed, {self.bytes_left} are left")
-        if self.most is not None and size > self.most:
-            self.raise_damaged(field, f"{size} bytes are more than what is to be read has ({self.most})")
+        if self.max_field_bytes is not None and size > self.max_field_bytes:
+            self.raise_damaged(field, f"{size} bytes are more than what is to be read has ({self.max_field_bytes})")
 
     def take(self, size: int, field: str) -> bytes:
         """The next `size` bytes."""

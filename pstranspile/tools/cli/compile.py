@@ -58,19 +58,19 @@ def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
         yield f"{in_one_line(os.path.join(folder, name))}: no machine of the job has these programs\n"
 
 
-def _unified_diff(path: str, held: bytes, made: bytes) -> str:
-    before, after = (data.decode("utf-8", "backslashreplace").splitlines() for data in (held, made))
+def _unified_diff(path: str, held: bytes, new_data: bytes) -> str:
+    before, after = (data.decode("utf-8", "backslashreplace").splitlines() for data in (held, new_data))
     shown = in_one_line(path)
     lines = difflib.unified_diff(before, after, shown, f"{shown} (compiled)", lineterm="")
     return "\n".join([*lines, ""]) or f"{shown}: only line ends differ\n"
 
 
-def _programs(path: str, made: bytes) -> str:
+def _programs(path: str, data: bytes) -> str:
     def ignore_warning(_: object) -> None:
         """Drops warnings: they are for readers of the file, not for a comparison."""
 
     first = load_bytes(read_bytes(path), path, report=ignore_warning)
-    second = load_bytes(made, path, report=ignore_warning)
+    second = load_bytes(data, path, report=ignore_warning)
     name = in_one_line(path)
     shown = render(diff_modules(first, second), names=(name, f"{name} (compiled)"))
     return shown or f"{name}: written otherwise, and means the same\n"

@@ -339,7 +339,7 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             print_line(f"the logs of the launch before are in {earlier} now")
-        keeping.begin_steps(left=(kept.first if kept is not None else 0) < steps)
+        keeping.begin_steps(steps_left=(kept.first if kept is not None else 0) < steps)
         done = False
         try:
             supervisor, done = supervise_job(
@@ -387,17 +387,20 @@ def _silence_message(names: Collection[str], logs: str | None) -> str:
 
 
 def _tell_what_is_left(
-    options: argparse.Namespace, saved: Mapping[str, Mapping[str, None]], done: bool, tell: Callable[[str], object]
+    options: argparse.Namespace,
+    saved: Mapping[str, Mapping[str, None]],
+    is_complete: bool,
+    tell: Callable[[str], object],
 ) -> None:
-    """Says which files servers have saved; and of a job that did not come to its end (not `done`) what they have kept,
-    and where the logs are.
+    """Says which files servers have saved; and of a job that did not come to its end (not `is_complete`) what they have
+    kept, and where the logs are.
     """
     for role, files in saved.items():
         tell(f"{role} has saved {name_list(map(visible, files), MOST_NAMED)}")
-    left = sorted(p.name for p in Path(options.state).glob("*.kept")) if options.state and not done else []
+    left = sorted(p.name for p in Path(options.state).glob("*.kept")) if options.state and not is_complete else []
     if left:
         tell(f"{options.state}: left, since the job did not come to its end: {name_list(left, MOST_NAMED)}")
-    if options.logs and not done:
+    if options.logs and not is_complete:
         tell(f"logs in {options.logs}")
 
 

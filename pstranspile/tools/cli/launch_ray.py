@@ -136,7 +136,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
                 lambda: [ProcessReports(m.role, True, m.starts, m.reported) for m in [*machines.values()]],
             )
             at_end.callback(metrics.close)
-        keeping.begin_steps(left=False)  # that is known once the job has its steps
+        keeping.begin_steps(steps_left=False)  # that is known once the job has its steps
         done = launch(
             compiled,
             feeds,
@@ -279,7 +279,7 @@ def _watch(
         def machines_started(self, roles: Sequence[str]) -> None:
             """The machines with these roles start, perhaps not for the first time."""
             if not machines:
-                keeping.begin_steps(left=session.cuts.first < session.steps)
+                keeping.begin_steps(steps_left=session.cuts.first < session.steps)
             for role in [known for known in machines if known not in roles]:
                 del machines[role]
             for role in sorted(roles):

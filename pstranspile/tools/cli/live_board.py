@@ -70,17 +70,17 @@ class Screen:
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
-        self._drawn = 0.0
+        self._draw_time = 0.0
 
     def due(self) -> bool:
         """Whether the last picture is old enough for another one."""
-        return time.monotonic() - self._drawn >= OFTEN
+        return time.monotonic() - self._draw_time >= OFTEN
 
     def look(self, *, at_once: bool = False) -> None:
         """Draws the board as it is now, unless that was done just before."""
         if at_once or self.due():
             self._live.update(picture(self.board, self._console), refresh=True)
-            self._drawn = time.monotonic()
+            self._draw_time = time.monotonic()
 
     def end(self) -> None:
         """The last picture stays."""
@@ -175,23 +175,23 @@ class _MachineReports:
         self.reported: dict[str, Any] = {}
         self.curves: dict[str, deque[float]] = {}
         self._messages = Pace(WINDOW)
-        self._counted = 0.0
-        self.done = 0
+        self._report_time = 0.0
+        self.last_step = 0
         """The last step whose numbers were taken; steps that are done again after a restart are not taken again."""
 
     def do(self, step: int) -> bool:
         """A step was done; gives whether it was not done before."""
-        new, self.done = step > self.done, max(self.done, step)
+        new, self.last_step = step > self.last_step, max(self.last_step, step)
         return new
 
     def count(self, messages: int, now: float) -> None:
         """The machine has sent so many messages so far."""
         self._messages.mark(messages, now)
-        self._counted = now
+        self._report_time = now
 
     def messages(self, now: float) -> float:
         """Messages per second; none if the machine has not reported their number of late."""
-        return 0.0 if now - self._counted > WINDOW else self._messages.speed(now) or 0.0
+        return 0.0 if now - self._report_time > WINDOW else self._messages.speed(now) or 0.0
 
 
 class Board:
@@ -239,7 +239,7 @@ class Board:
 
     def _completed_step(self) -> int:
         """The step that all trainers have done."""
-        return min((m.done for role, m in self._machines.items() if not self._serves(role)), default=0)
+        return min((m.last_step for role, m in self._machines.items() if not self._serves(role)), default=0)
 
     def head(self) -> str:
         """The progress of the job, its speed, and the time it has run."""

@@ -53,9 +53,9 @@ class LiveCluster(ServerListener, TrainerListener):
             trainer.listen(self)
         cluster.network.observe(self._message)
 
-    def doing(self, what: str, done: int, of: int) -> None:
+    def doing(self, what: str, done_count: int, of: int) -> None:
         """So much of what a command does is done."""
-        self._board.set_activity(f"{what} {done}/{of}")
+        self._board.set_activity(f"{what} {done_count}/{of}")
         self._look()
 
     def updated(self, server: Server, update: int) -> None:

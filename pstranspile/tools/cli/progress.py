@@ -66,7 +66,7 @@ class Lines:
 
     def __init__(self, stream: TextIO):
         self._stream = stream
-        self._drawn = 0
+        self._line_count = 0
 
     @property
     def columns(self) -> int:
@@ -79,22 +79,22 @@ class Lines:
         shown = [truncate_line(line, columns) for line in lines[:most]]
         text = self._start() + "\x1b[K\n".join(shown) + "\x1b[J"
         print(text, end="", file=self._stream, flush=True)
-        self._drawn = len(shown)
+        self._line_count = len(shown)
 
     def _start(self) -> str:
-        return (f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else "") + "\r"
+        return (f"\x1b[{self._line_count - 1}A" if self._line_count > 1 else "") + "\r"
 
     def clear(self) -> None:
         """Removes the lines from the terminal."""
-        if self._drawn:
+        if self._line_count:
             print(f"{self._start()}\x1b[J", end="", file=self._stream, flush=True)
-        self._drawn = 0
+        self._line_count = 0
 
     def leave(self) -> None:
         """What was drawn last stays; what is printed next begins below it."""
-        if self._drawn:
+        if self._line_count:
             print(file=self._stream)
-        self._drawn = 0
+        self._line_count = 0
 
 
 class Progress:
@@ -106,7 +106,7 @@ class Progress:
         self._stream = stream or sys.stdout
         self._lines = Lines(self._stream) if live and is_terminal(self._stream) else None
         self._start = perf_counter()
-        self._shown = 0.0
+        self._display_time = 0.0
 
     def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
         """Step `number`, counted from 1, has given these values."""
@@ -124,9 +124,9 @@ class Progress:
             print(line, file=self._stream, flush=True)
             return
         now = perf_counter()
-        if now - self._shown < OFTEN and number < self._steps:
+        if now - self._display_time < OFTEN and number < self._steps:
             return
-        self._shown = now
+        self._display_time = now
         rate = f"{(number - self._first) / max(now - self._start, 1e-9):.1f} steps/s"
         if len(line) + len(rate) + 2 <= self._lines.columns:
             self._lines.draw([f"{line}  {rate}"])
@@ -149,11 +149,11 @@ class Status:
         self._lines = Lines(shown) if is_terminal(shown) else None
         self._next = perf_counter() + PATIENCE
 
-    def __call__(self, what: str, done: int, of: int) -> None:
+    def __call__(self, what: str, done_count: int, of: int) -> None:
         """So many things of a kind are done."""
         if self._lines is None or perf_counter() < self._next:
             return
-        self._lines.draw([f"{self._command}: {what} {done}/{of}"])
+        self._lines.draw([f"{self._command}: {what} {done_count}/{of}"])
         self._next = perf_counter() + OFTEN
 
     def clear(self) -> None:
@@ -176,29 +176,33 @@ def status(command: str) -> Generator[Status]:
 
 
 class Keeping:
-    """The checkpoints that a run leaves in a folder ("": none). `resumed`: what it goes on from ("": it begins)."""
+    """The checkpoints that a run leaves in a folder ("": none). A run goes on from those in `resumed_folder` ("": it
+    begins).
+    """
 
-    def __init__(self, folder: str, resumed: str = ""):
+    def __init__(self, folder: str, resumed_folder: str = ""):
         self.folder = folder
-        self._resumed = resumed
-        self._made = folder_made(folder) if folder else ""
-        self._before = checkpoints_in(folder)
-        self._begun = False
+        self._resumed_folder = resumed_folder
+        self._folder_note = folder_made(folder) if folder else ""
+        self._earlier_checkpoints = checkpoints_in(folder)
+        self._has_begun = False
 
-    def begin_steps(self, *, left: bool = True) -> None:
+    def begin_steps(self, *, steps_left: bool = True) -> None:
         """Called before the first step: from here on, whatever stops the run is reported with what is left of it.
 
-        `left`: whether steps are left to do, as far as is known.
+        `steps_left`: whether steps are left to do, as far as is known.
         """
-        self._begun = True
-        if left and self._resumed and not PENDING.files:
+        self._has_begun = True
+        if steps_left and self._resumed_folder and not PENDING.files:
             advice = "--checkpoint DIR keeps it to go on from, --save FILE.npz its results"
-            say(f"{self._resumed}: nothing is kept of the run that goes on from here; {advice}")
+            say(f"{self._resumed_folder}: nothing is kept of the run that goes on from here; {advice}")
 
     @property
     def new(self) -> list[str]:
         """The names of the checkpoints that were written, in order."""
-        return [name for name, what in checkpoints_in(self.folder).items() if self._before.get(name) != what]
+        return [
+            name for name, what in checkpoints_in(self.folder).items() if self._earlier_checkpoints.get(name) != what
+        ]
 
     def tell_of_end(self) -> None:
         """Says on stderr which checkpoints the run has written and left."""
@@ -207,7 +211,7 @@ class Keeping:
         if new:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
             given = f"--resume {shell_word(self.folder)}"
-            say(f"{self.folder}: {what} {' and '.join(new)}, to go on from with {given}{self._made}")
+            say(f"{self.folder}: {what} {' and '.join(new)}, to go on from with {given}{self._folder_note}")
 
     def tell_of_stop(self, findings: Iterable[Diagnostic] = ()) -> None:
         """Says on stderr what a run that an error has stopped can go on from, and which results are not written, once
@@ -215,7 +219,7 @@ class Keeping:
         """
         if any(found.code in ("checkpoint-busy", "checkpoint-run") for found in findings):
             return
-        if self._begun or self.new:
+        if self._has_begun or self.new:
             PENDING.tell_of_stop(kept_in(self.folder) if self.folder else "")
 
 

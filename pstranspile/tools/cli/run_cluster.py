@@ -44,7 +44,7 @@ class ClusterProgress(TrainerListener):
         self._progress = Progress(steps, first=first)
         self._trainers = trainers
         self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
-        self._shown = first
+        self._last_shown_step = first
 
     def watch(self, cluster: Cluster) -> None:
         """The cluster that is run; steps are all that is shown of it."""
@@ -59,18 +59,18 @@ class ClusterProgress(TrainerListener):
         self._waiting.setdefault(step, {})[trainer.name] = {
             f"{program}{name}": displayed_value(value) for name, value in result
         }
-        while len(self._waiting.get(self._shown, ())) == self._trainers:
+        while len(self._waiting.get(self._last_shown_step, ())) == self._trainers:
             self._show()
 
     def _show(self) -> None:
-        by_trainer = self._waiting.pop(self._shown)
-        self._shown += 1
-        self._progress.step(self._shown, by_trainer)
+        by_trainer = self._waiting.pop(self._last_shown_step)
+        self._last_shown_step += 1
+        self._progress.step(self._last_shown_step, by_trainer)
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""
         while self._waiting:
-            self._shown = min(self._waiting)
+            self._last_shown_step = min(self._waiting)
             self._show()
         self._progress.end()
 
@@ -83,10 +83,10 @@ def _progress(options: argparse.Namespace, steps: int, trainers: int, first: int
     return LiveCluster(steps)
 
 
-def curves_of(done: Simulated) -> dict[str, Curve]:
+def curves_of(simulation: Simulated) -> dict[str, Curve]:
     """What each trainer has fetched, with the steps, numbered from 1."""
     curves: dict[str, Curve] = {}
-    for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
+    for trainer, fetched in zip(simulation.cluster.trainers, simulation.fetched, strict=True):
         for name, values in fetched.items():
             program = name.partition("/")[0] if trainer.role.turns is not None else ""
             steps = [result.step + 1 for result in trainer.results if program in ("", result.program)]
@@ -100,9 +100,9 @@ def is_scenario_seed(given: str | None) -> bool:
     return given is not None and given.isdecimal() and len(given) <= 18
 
 
-def report_unreached_faults(done: Simulated) -> list[str]:
+def report_unreached_faults(simulation: Simulated) -> list[str]:
     """Reports on stderr the faults of a run that did not happen; returns them as lines."""
-    injector = done.cluster.injector
+    injector = simulation.cluster.injector
     lines = injector.unreached_lines() if injector is not None else []
     for line in lines:
         say(f"not reached: {line}")
@@ -210,7 +210,7 @@ def _run(
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begin_steps(left=(kept.first if kept else 0) < count)
+        keeping.begin_steps(steps_left=(kept.first if kept else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):

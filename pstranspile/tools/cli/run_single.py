@@ -56,14 +56,14 @@ class ModuleRun:
         self.programs: dict[str, Program] = step_programs(module)
         self.program: Program = union_of(self.programs.values()) if self.turns else module.main
         self.scope: Scope = Scope()
-        self.begun: Source | None = Source(options.resume) if options.resume else None
+        self.resume_source: Source | None = Source(options.resume) if options.resume else None
         """The checkpoint that the run goes on from."""
-        manifest = None if self.begun is None else self.begun.manifest
+        manifest = None if self.resume_source is None else self.resume_source.manifest
         self.settings: dict[str, str] = deciding(options, cluster=False)
         """Those that decide the numbers, which checkpoints record."""
-        if self.begun is not None:
-            self.begun.require_settings(self.settings)
-            self.begun.require_program(fingerprint(module))
+        if self.resume_source is not None:
+            self.resume_source.require_settings(self.settings)
+            self.resume_source.require_program(fingerprint(module))
         given = read_feed(options, self.programs if self.turns else {MAIN: module.main}, module)
         self.source: RowSource | None = given if isinstance(given, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
@@ -79,20 +79,20 @@ class ModuleRun:
         self.first = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""
-        if self.begun is not None:
-            self.begun.require_seed(options.seed)
-            options.seed = self.begun.manifest.seed
+        if self.resume_source is not None:
+            self.resume_source.require_seed(options.seed)
+            options.seed = self.resume_source.manifest.seed
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
-        if self.begun is not None:
-            self.begun.require_steps(self.count, known=bool(options.steps or self.feeds.steps))
-            report(self.begun.resume_findings(self.count, ALONE, rows=self.source is not None))
+        if self.resume_source is not None:
+            self.resume_source.require_steps(self.count, known=bool(options.steps or self.feeds.steps))
+            report(self.resume_source.resume_findings(self.count, ALONE, rows=self.source is not None))
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
-        self.kept: Target | None = None
+        self.checkpoint_target: Target | None = None
         """The folder in which checkpoints are saved."""
         if options.checkpoint:
-            standing = None if self.begun is None else self.begun.standing
-            self.kept = Target(options.checkpoint, layout_of(module), standing)
+            standing = None if self.resume_source is None else self.resume_source.standing
+            self.checkpoint_target = Target(options.checkpoint, layout_of(module), standing)
         self.profile: Profile | None = Profile() if options.profile else None
         trace = [Trace(sys.stderr)] if options.trace is not None else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
@@ -119,28 +119,28 @@ class ModuleRun:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():
             self.scope[name] = value
-        if self.begun is not None:
-            self.first = load_checkpoint(self.scope, self.module, self.begun.place).step
-            self.begun.close()
+        if self.resume_source is not None:
+            self.first = load_checkpoint(self.scope, self.module, self.resume_source.place).step
+            self.resume_source.close()
 
     def close(self) -> None:
         """Lets other runs save where this one has saved, and have the checkpoint removed that it has gone on from."""
-        for held in (self.begun, self.kept):
+        for held in (self.resume_source, self.checkpoint_target):
             if held is not None:
                 held.close()
 
-    def _checkpoint(self, done: int) -> None:
+    def _checkpoint(self, step: int) -> None:
         """Saves after a step, if it was asked for."""
         every = self.options.checkpoint_every or self.count
-        if self.kept is not None and (done == self.count or done % every == 0):
-            place, seed = self.kept.place(done), self.options.seed
+        if self.checkpoint_target is not None and (step == self.count or step % every == 0):
+            place, seed = self.checkpoint_target.place(step), self.options.seed
             dealing = None if self.source is None else self.source.dealing(1)
-            self.kept.record_checkpoint(
+            self.checkpoint_target.record_checkpoint(
                 save_checkpoint(
                     self.scope,
                     self.module,
                     place,
-                    step=done,
+                    step=step,
                     seed=seed,
                     dealing=dealing,
                     settings=self.settings,

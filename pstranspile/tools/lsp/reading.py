@@ -326,11 +326,11 @@ def _read_changes(
     return TextReading(outline, _findings(module), module, module, outline)
 
 
-def _declares_again(outline: Outline, start: int, base: Module, gone: Set[int]) -> bool:
+def _declares_again(outline: Outline, start: int, base: Module, removed_lines: Set[int]) -> bool:
     """Whether a wrong statement may declare a variable that its block has, which counts though the rest is wrong.
 
-    Declarations that are new as well are looked for in the text. Those on lines of `gone` are no more. A declaration
-    with a wrong first word counts as one that may.
+    Declarations that are new as well are looked for in the text. Those on lines of `removed_lines` are no more. A
+    declaration with a wrong first word counts as one that may.
     """
     section = outline.section_at(start)
     words = [piece for _, piece in outline.statement(start)]
@@ -341,7 +341,9 @@ def _declares_again(outline: Outline, start: int, base: Module, gone: Set[int]) 
     variable = words[1]
     declared = base.programs[section.program].blocks[section.block].vars.get(variable.name)
     place = declared.location if declared is not None else None
-    return (place is not None and place.line - 1 not in gone) or len(outline.declarations.get(variable.name, ())) > 1
+    return (place is not None and place.line - 1 not in removed_lines) or len(
+        outline.declarations.get(variable.name, ())
+    ) > 1
 
 
 def _is_plain(outline: Outline, start: int) -> bool:
@@ -413,10 +415,10 @@ class _Placed(NamedTuple):
 
 
 class Workspace:
-    """Open texts by path. `opened` gives the text of a file as the editor has it, None where it is not open."""
+    """Open texts by path. `text_in_editor` gives the text of a file as the editor has it, None where it is not open."""
 
-    def __init__(self, opened: Callable[[Path], str | None]):
-        self._opened = opened
+    def __init__(self, text_in_editor: Callable[[Path], str | None]):
+        self._text_in_editor = text_in_editor
         self._readings: dict[Path, tuple[str, TextReading]] = {}
         self._outlines: dict[Path, tuple[str, Outline]] = {}
         self._placed: dict[Path, _Placed] = {}
@@ -492,7 +494,7 @@ class Workspace:
     def _job_text(self, program: Path) -> tuple[Path, str] | None:
         """The path and the text of a program's job, which need not be saved; None where there is none."""
         for file in job_files(program):
-            text = self._opened(file)
+            text = self._text_in_editor(file)
             if text is not None:
                 return file, text
             if os.path.lexists(file):

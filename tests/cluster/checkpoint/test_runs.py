@@ -234,17 +234,17 @@ def test_one_run_at_a_time(way: str, capsys: pytest.CaptureFixture[str]):
 def test_locks_that_are_shared(tmp_path: Path):
     place = tmp_path / "lock"
     first, second = FileLock(place, shared=True), FileLock(place, shared=True)
-    assert not first.taken
-    assert not second.taken
-    assert FileLock(place).taken
+    assert not first.held_by_another
+    assert not second.held_by_another
+    assert FileLock(place).held_by_another
     first.close()
     assert place.exists()
-    assert FileLock(place).taken
+    assert FileLock(place).held_by_another
     second.close()
     assert not place.exists()
     alone = FileLock(place)
-    assert not alone.taken
-    assert FileLock(place, shared=True).taken
+    assert not alone.held_by_another
+    assert FileLock(place, shared=True).held_by_another
 
 
 def cluster(compiled: Any) -> Any:

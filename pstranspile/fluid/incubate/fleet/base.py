@@ -30,14 +30,14 @@ class RoleMakerBase:
         self._role = Role.WORKER
         self._current_id = 0
         self._worker_count = 0
-        self._known = False
+        self._role_is_generated = False
 
     def generate_role(self) -> None:
         """Determines the role. Raises ValueError where a setting is missing."""
-        self._known = True
+        self._role_is_generated = True
 
     def _ask(self) -> RoleMakerBase:
-        if not self._known:
+        if not self._role_is_generated:
             self.generate_role()
         return self
 

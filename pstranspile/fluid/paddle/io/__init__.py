@@ -286,7 +286,7 @@ class DataLoader(reader.DataLoader):
         *args: Any,
         **kwargs: Any,
     ):
-        self._in_row, self._whole = isinstance(dataset, IterableDataset), batch_size is None
+        self._in_row, self._samples_are_batches = isinstance(dataset, IterableDataset), batch_size is None
         batch_size = batch_size or 1
         sizes: tuple[Any, ...] = (batch_sampler, batch_size, shuffle, drop_last)
         if isinstance(dataset, IterableDataset):
@@ -299,7 +299,7 @@ class DataLoader(reader.DataLoader):
             self.collate_fn = default_collate_fn
 
     def _batch(self, numbers: Sequence[Any]) -> Any:
-        if self._whole:  # each sample is a batch
+        if self._samples_are_batches:  # each sample is a batch
             sample = numbers[0] if self._in_row else self.dataset[numbers[0]]
             return _as_list(sample)
         return self.collate_fn([*numbers]) if self._in_row else super()._batch(numbers)

@@ -43,8 +43,8 @@ def _is_channels_last(data_format: str) -> bool:
     return data_format.endswith("C")
 
 
-def _add_bias(made: Any, bias: Any, data_format: str) -> Any:
-    return made if bias is None else L.elementwise_add(made, bias, axis=-1 if _is_channels_last(data_format) else 1)
+def _add_bias(result: Any, bias: Any, data_format: str) -> Any:
+    return result if bias is None else L.elementwise_add(result, bias, axis=-1 if _is_channels_last(data_format) else 1)
 
 
 def _sequences(function: Callable[[Any], Any], x: Any, data_format: str) -> Any:

@@ -142,7 +142,7 @@ class BatchNorm1D(Layer):
         super().__init__()
         self.weight = self.create_parameter([num_features], weight_attr, default_initializer=Constant(1.0))
         self.bias = self.create_parameter([num_features], bias_attr, is_bias=True)
-        self._held = ((self.weight, weight_attr), (self.bias, bias_attr))
+        self._parameters_and_attrs = ((self.weight, weight_attr), (self.bias, bias_attr))
         named = (f"{name}_mean", f"{name}_variance")
         self._means = [*named] if name else [f"{self.full_name()}.w_{number}" for number in (1, 2)]
         self._settings = (momentum, epsilon)
@@ -157,7 +157,7 @@ class BatchNorm1D(Layer):
             None,
             not self.training,
             *self._settings,
-            *(_parameter_attr(*held) for held in self._held),
+            *(_parameter_attr(*held) for held in self._parameters_and_attrs),
             self._format,
             moving_mean_name=self._means[0],
             moving_variance_name=self._means[1],
@@ -216,13 +216,13 @@ class LayerNorm(Layer):
         size = [math.prod(dims)]
         self.weight = self.create_parameter(size, weight_attr, default_initializer=Constant(1.0))
         self.bias = self.create_parameter(size, bias_attr, is_bias=True)
-        self._held = ((self.weight, weight_attr), (self.bias, bias_attr))
+        self._parameters_and_attrs = ((self.weight, weight_attr), (self.bias, bias_attr))
 
     def forward(self, input: Any) -> Any:
         """The input with its last dims normalised."""
         scaled, shifted = self.weight is not None, self.bias is not None
         first = len(input.shape) - self._dims
-        attrs = [_parameter_attr(*held) or None for held in self._held]
+        attrs = [_parameter_attr(*held) or None for held in self._parameters_and_attrs]
         return L.layer_norm(input, scaled, shifted, first, self._epsilon, *attrs)
 
 

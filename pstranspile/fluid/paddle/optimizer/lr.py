@@ -289,7 +289,7 @@ class ReduceOnPlateau(LRScheduler):
         self.cooldown, self.min_lr, self.epsilon = cooldown, min_lr, epsilon
         self.cooldown_counter = self.num_bad_epochs = 0
         self.best: Any = None
-        self._begun = False
+        self._has_begun = False
         super().__init__(learning_rate, -1, verbose)
 
     def get_lr(self) -> float:
@@ -301,8 +301,8 @@ class ReduceOnPlateau(LRScheduler):
     ) -> None:
         """Moves to the next epoch; `metrics` is the metric's value: a number, or an array with one element."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if not self._begun:  # the first epoch has no metric yet
-            self._begun = True
+        if not self._has_begun:  # the first epoch has no metric yet
+            self._has_begun = True
             return
         if hasattr(metrics, "shape") and tuple(metrics.shape) not in ((), (1,)):
             raise AssertionError(f"metrics has the dims {list(metrics.shape)}: take its mean")
@@ -449,7 +449,7 @@ class CyclicLR(LRScheduler):
         self._height = heights[mode] if scale_fn is None else scale_fn
         self._by_epoch = mode == "exp_range" if scale_fn is None else scale_mode == "iterations"
         self._size, self._up = step_size_up + down, step_size_up / (step_size_up + down)
-        self._most = float(max_learning_rate) - base_learning_rate
+        self._rate_range = float(max_learning_rate) - base_learning_rate
         super().__init__(base_learning_rate, last_epoch, verbose)
 
     def get_lr(self) -> float:
@@ -457,7 +457,7 @@ class CyclicLR(LRScheduler):
         cycle = float(1 + self.last_epoch // self._size)
         passed = 1 + self.last_epoch / self._size - cycle
         part = passed / self._up if passed <= self._up else (1 - passed) / (1 - self._up)
-        return self.base_lr + self._most * part * self._height(self.last_epoch if self._by_epoch else cycle)
+        return self.base_lr + self._rate_range * part * self._height(self.last_epoch if self._by_epoch else cycle)
 
 
 def __getattr__(name: str) -> Any:

@@ -108,9 +108,9 @@ class _SampledParts(NamedTuple):
     """
 
     region: int
-    some: slice
-    at: Samples
-    each: int
+    parts: slice
+    samples: Samples
+    samples_per_part: int
 
 
 def _sampled_parts(op: Op) -> Callable[[Array, tuple[int, int]], Iterator[_SampledParts]]:
@@ -228,18 +228,19 @@ def _psroi_pool_grad(
 class _RegionContribution(NamedTuple):
     """The contribution of a region to the channels of one class.
 
-    `made` are these channels of the result. `read` are the channels of the feature map that they come from [channels,
-    rows, columns]. `at` are the samples [4, rows, columns, samples, samples], with weights divided by their number
-    `count`. `moves` are the offsets of the samples along a row and down a column for one unit of Trans.
+    `result_channels` are these channels of the result. `feature_channels` are the channels of the feature map that they
+    come from [channels, rows, columns]. `samples` are the samples [4, rows, columns, samples, samples], with weights
+    divided by their number `count`. `offsets` are the offsets of the samples along a row and down a column for one unit
+    of Trans.
     """
 
     region: int
     label: int
-    made: slice
-    read: Array
-    at: Samples
+    result_channels: slice
+    feature_channels: Array
+    samples: Samples
     count: Array
-    moves: tuple[float, float]
+    offsets: tuple[float, float]
 
 
 class _Layout(NamedTuple):
@@ -258,10 +259,10 @@ class _Layout(NamedTuple):
         down = np.arange(self.size.height) * parts[0] // self.size.height
         return down[:, None], np.arange(self.size.width) * parts[1] // self.size.width
 
-    def read(self, made: slice) -> Array:
+    def read(self, result_channels: slice) -> Array:
         """The channels of the feature map that channels of the result come from."""
         down, along = self.places(self.groups)
-        first = np.arange(made.start, made.stop)[:, None, None] * self.groups[0] + down
+        first = np.arange(result_channels.start, result_channels.stop)[:, None, None] * self.groups[0] + down
         return first * self.groups[1] + along
 
 
@@ -328,7 +329,7 @@ def _parts_of(of: _Layout, rois: Array, trans: Array, dims: tuple[int, int]) -> 
 
 def _neighbour_pixels(flat: Array, part: _RegionContribution) -> Array:
     """The four pixels around the samples of one image: [4, channels, rows, columns, samples, samples]."""
-    return flat[part.read[None, :, :, :, None, None], part.at.places[:, None]]
+    return flat[part.feature_channels[None, :, :, :, None, None], part.samples.places[:, None]]
 
 
 @plain_kernel("deformable_psroi_pooling", "TopCount Output", lod="new")
@@ -342,9 +343,9 @@ def _deformable_psroi_pooling_values(
     out = np.zeros((len(rois), of.channels, of.size.height, of.size.width), x.dtype)
     counts = np.zeros_like(out)
     for part in _parts_of(of, rois, plain(Trans), x.shape[2:]):
-        total = (_neighbour_pixels(flat[images[part.region]], part) * part.at.weights[:, None]).sum(axis=(0, 4, 5))
-        out[part.region, part.made] = total / np.maximum(part.count, 1)
-        counts[part.region, part.made] = part.count
+        total = (_neighbour_pixels(flat[images[part.region]], part) * part.samples.weights[:, None]).sum(axis=(0, 4, 5))
+        out[part.region, part.result_channels] = total / np.maximum(part.count, 1)
+        counts[part.region, part.result_channels] = part.count
     return counts, out
 
 
@@ -360,15 +361,15 @@ def _deformable_psroi_pooling_grad(
     down, along = of.places(of.parts)
     for part in _parts_of(of, rois, trans, x.shape[2:]):
         image = images[part.region]
-        slopes = slope[part.region, part.made][..., None, None]
-        spread = part.at.weights[:, None] * slopes
-        places = (part.read[None, :, :, :, None, None], part.at.places[:, None])
+        slopes = slope[part.region, part.result_channels][..., None, None]
+        spread = part.samples.weights[:, None] * slopes
+        places = (part.feature_channels[None, :, :, :, None, None], part.samples.places[:, None])
         np.add.at(result[image], places, spread)
         if of.fixed:
             continue
         weighted = _neighbour_pixels(flat[image], part) * slopes
-        for axis, by in ((0, part.at.slopes[1]), (1, part.at.slopes[0])):
-            total = (weighted * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.moves[axis]
+        for axis, by in ((0, part.samples.slopes[1]), (1, part.samples.slopes[0])):
+            total = (weighted * by[:, None]).sum(axis=(0, 1, 4, 5)) * part.offsets[axis]
             np.add.at(moved[part.region, 2 * part.label + axis], (down, along), total)
     return result.reshape(x.shape), moved
 
@@ -554,17 +555,17 @@ def _is_between(value: Array, low: Array, high: Array) -> Array:
     return ((value > low) | (np.abs(value - low) < _NEAR)) & ((value < high) | (np.abs(value - high) < _NEAR))
 
 
-class _Seen(NamedTuple):
+class _VisibleSamples(NamedTuple):
     """The transformation matrices [9, regions], a mask of the visible places [regions, height, width], and the samples
     there.
     """
 
     matrices: Array
-    seen: Array
-    at: Samples
+    visible_places: Array
+    samples: Samples
 
 
-def _perspective_samples(rois: Array, size: PooledSize, dims: tuple[int, int]) -> _Seen:
+def _perspective_samples(rois: Array, size: PooledSize, dims: tuple[int, int]) -> _VisibleSamples:
     corners = (rois.reshape(-1, 4, 2) * rois.dtype.type(size.scale)).transpose(2, 1, 0)
     matrices = _matrices(corners[0], corners[1], size)
     down, along = np.arange(size.height, dtype=rois.dtype)[:, None], np.arange(size.width, dtype=rois.dtype)
@@ -577,7 +578,7 @@ def _perspective_samples(rois: Array, size: PooledSize, dims: tuple[int, int]) -
         seen &= (place > -0.5 + _NEAR) & (place < length - 0.5 - _NEAR)
     x, y = (np.where(seen, place, 0).clip(0, length - 1) for place, length in ((x, dims[1]), (y, dims[0])))
     at = samples(np.where(y < _NEAR, 0, y), np.where(x < _NEAR, 0, x), *dims)
-    return _Seen(matrices, seen, at._replace(weights=(at.weights * seen).astype(rois.dtype)))
+    return _VisibleSamples(matrices, seen, at._replace(weights=(at.weights * seen).astype(rois.dtype)))
 
 
 @plain_kernel("roi_perspective_transform", "Out Mask TransformMatrix", lod="new")
@@ -588,10 +589,10 @@ def _roi_perspective_transform(
     found, flat = _perspective_samples(rois, size, x.shape[2:]), x.reshape(*x.shape[:2], -1)
     out = np.zeros((len(rois), x.shape[1], size.height, size.width), x.dtype)
     for region, image in enumerate(images_of(ROIs, None, len(x))):
-        part = Samples(found.at.places[:, region], found.at.weights[:, region], found.at.slopes)
+        part = Samples(found.samples.places[:, region], found.samples.weights[:, region], found.samples.slopes)
         out[region] = part.of(flat[image])
     made = LoDTensor(out, ROIs.lod) if isinstance(ROIs, LoDTensor) else out
-    return made, found.seen[:, None].astype(np.int32), found.matrices.T.copy()
+    return made, found.visible_places[:, None].astype(np.int32), found.matrices.T.copy()
 
 
 @plain_kernel("roi_perspective_transform_grad", "X@GRAD", lod="new")
@@ -602,7 +603,7 @@ def _roi_perspective_transform_grad(
     found = _perspective_samples(rois, size, x.shape[2:])
     result = np.zeros_like(x).reshape(*x.shape[:2], -1)
     for region, image in enumerate(images_of(ROIs, None, len(x))):
-        for places, weights in zip(found.at.places[:, region], found.at.weights[:, region], strict=True):
+        for places, weights in zip(found.samples.places[:, region], found.samples.weights[:, region], strict=True):
             np.add.at(result[image], (slice(None), places), slopes[region] * weights)
     return result.reshape(x.shape)
 

@@ -47,7 +47,7 @@ class _Settings(NamedTuple):
     overlap: float
     eta: float
     first: int
-    most: int
+    max_boxes: int
     edge: int
 
 
@@ -107,7 +107,7 @@ def _select_boxes(image: _Image, by_class: bool, settings: _Settings) -> list[tu
         order = likeliest(scores, settings.threshold, settings.first)
         places = non_maximum_suppression(image.of_class(label), order, settings.overlap, settings.eta, settings.edge)
         chosen.append((label, np.sort(places) if by_class else places))
-    best = best_of(chosen, [image.scores[label, places] for label, places in chosen], settings.most)
+    best = best_of(chosen, [image.scores[label, places] for label, places in chosen], settings.max_boxes)
     return [(label, np.sort(places) if by_class else places) for label, places in best]
 
 
@@ -166,7 +166,7 @@ def _locality_aware_nms_values(op: Op) -> Run:
             left = _merge_boxes(boxes, scores, settings.overlap, settings.edge)
             order = left[likeliest(scores[left], settings.threshold, settings.first)]
             chosen.append((label, non_maximum_suppression(boxes, order, settings.overlap, settings.eta, settings.edge)))
-        best = best_of(chosen, [own.scores[label, places] for label, places in chosen], settings.most)
+        best = best_of(chosen, [own.scores[label, places] for label, places in chosen], settings.max_boxes)
         return _rows(own, best)[0]
 
     def run(BBoxes: object, Scores: object) -> LoDTensor:
@@ -208,7 +208,7 @@ def _matrix_nms_values(op: Op) -> Run:
             numbers.append(image.numbers[label, order[there], None].astype("int32"))
         chosen, places = np.concatenate(rows), np.concatenate(numbers)
         order = np.argsort(-chosen[:, 1], kind="stable")
-        order = order[: settings.most] if settings.most > -1 else order
+        order = order[: settings.max_boxes] if settings.max_boxes > -1 else order
         return chosen[order], places[order]
 
     def run(BBoxes: object, Scores: object) -> tuple[LoDTensor, LoDTensor]:

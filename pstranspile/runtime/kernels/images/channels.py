@@ -230,30 +230,30 @@ def _resized_dim(op: Op, dim: int, size: int, given: object) -> _Resized:
     return _Resized(dim, size, ratio, precise=False)
 
 
-def _nearest(op: Op, made: _Resized) -> _Taps:
-    places = np.float32(made.ratio) * np.arange(made.size, dtype="float32")
+def _nearest(op: Op, layout: _Resized) -> _Taps:
+    places = np.float32(layout.ratio) * np.arange(layout.size, dtype="float32")
     index = (places.astype("float64") + 0.5 if flag(op, "align_corners") else places).astype("int64")
-    return [(np.minimum(index, made.dim - 1), np.ones(made.size, "float32"))]
+    return [(np.minimum(index, layout.dim - 1), np.ones(layout.size, "float32"))]
 
 
-def _linear(op: Op, made: _Resized) -> _Taps:
-    at, kind = np.arange(made.size), "float64" if made.precise else "float32"  # Fluid computes positions in float32
+def _linear(op: Op, layout: _Resized) -> _Taps:
+    at, kind = np.arange(layout.size), "float64" if layout.precise else "float32"  # Fluid computes positions in float32
     if int_attr(op, "align_mode", 1) == 0 and not flag(op, "align_corners"):
-        places = np.maximum(made.ratio.astype("float64") * (at + 0.5) - 0.5, 0).astype(kind)
+        places = np.maximum(layout.ratio.astype("float64") * (at + 0.5) - 0.5, 0).astype(kind)
     else:
-        places = made.ratio * at.astype(kind)
-    low = np.minimum(places.astype("int64"), made.dim - 1)
+        places = layout.ratio * at.astype(kind)
+    low = np.minimum(places.astype("int64"), layout.dim - 1)
     weight = places - low.astype(kind)
-    return [(low, 1 - weight), (np.minimum(low + 1, made.dim - 1), weight)]
+    return [(low, 1 - weight), (np.minimum(low + 1, layout.dim - 1), weight)]
 
 
-def _cubic(op: Op, made: _Resized) -> _Taps:
+def _cubic(op: Op, layout: _Resized) -> _Taps:
     """The kernel of bicubic interpolation: piecewise cubic polynomials whose slope at 1 is -0.75."""
-    at, kind = np.arange(made.size), "float64" if made.precise else "float32"
+    at, kind = np.arange(layout.size), "float64" if layout.precise else "float32"
     if flag(op, "align_corners"):
-        places = (made.ratio * at.astype(kind)).astype("float64")
+        places = (layout.ratio * at.astype(kind)).astype("float64")
     else:
-        places = made.ratio.astype("float64") * (at + 0.5) - 0.5
+        places = layout.ratio.astype("float64") * (at + 0.5) - 0.5
     low = np.floor(places).astype("int64")
     after, slope = places - low, -0.75
 
@@ -264,7 +264,9 @@ def _cubic(op: Op, made: _Resized) -> _Taps:
         return ((slope * x - 5 * slope) * x + 8 * slope) * x - 4 * slope
 
     weights = (far(after + 1), near(after), near(1 - after), far(2 - after))
-    return [(np.clip(low + move, 0, made.dim - 1), weight) for move, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+    return [
+        (np.clip(low + move, 0, layout.dim - 1), weight) for move, weight in zip((-1, 0, 1, 2), weights, strict=True)
+    ]
 
 
 _METHODS: dict[str, Callable[[Op, _Resized], _Taps]] = {

@@ -345,15 +345,15 @@ def _phase(
 class _Slopes(NamedTuple):
     """The local derivatives of all steps of a long short-term memory, each [rows, h] or [3, rows, h]: of the hidden
     state by the input of the output gate and by the cell; of the cell by the inputs of the candidate and of the other
-    two gates [3, rows, h], and by the previous cell. `within` masks the cells that are not clipped; None if no cells
+    two gates [3, rows, h], and by the previous cell. `clip_mask` masks the cells that are not clipped; None if no cells
     are clipped.
     """
 
     output: Array
     cell: Array
     inner: Array
-    kept: Array
-    within: Array | None
+    previous_cell: Array
+    clip_mask: Array | None
 
 
 def _lstm_slopes(
@@ -436,10 +436,10 @@ def _phase_back(
             now = hidden
         np.multiply(now, slopes.output[rows], gates[3, rows])
         cell += now * slopes.cell[rows]
-        if slopes.within is not None:
-            cell *= slopes.within[rows]
+        if slopes.clip_mask is not None:
+            cell *= slopes.clip_mask[rows]
         np.multiply(cell, slopes.inner[:, rows], gates[:3, rows])
-        cell *= slopes.kept[rows]
+        cell *= slopes.previous_cell[rows]
         product(result[rows], weight, state)
 
 

@@ -125,11 +125,12 @@ def _run_sequence_concat_grad(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
 class _Windows(NamedTuple):
     """The rows around each row: `rows[i, k]` is the k-th row around row i, or an arbitrary one outside of the sequence.
 
-    `outside` are flat indices into `rows` of positions outside of the sequence. The k-th row around i is i + shift[k].
+    `outside_positions` are flat indices into `rows` of positions outside of the sequence. The k-th row around i is
+    i + shift[k].
     """
 
     rows: Array
-    outside: Array
+    outside_positions: Array
     shifts: range
 
     def gather(self, x: Array) -> Array:
@@ -140,7 +141,7 @@ class _Windows(NamedTuple):
 
     def clear(self, windows: Array) -> None:
         """Zeroes the positions of windows [rows, contextLength, ...] outside of their sequences."""
-        windows.reshape(-1, *windows.shape[2:])[self.outside] = 0
+        windows.reshape(-1, *windows.shape[2:])[self.outside_positions] = 0
 
 
 def _gather_and_spread(

@@ -242,7 +242,7 @@ class _Pyramid(NamedTuple):
     part: int
     space: int
     layers: int
-    dropped: float
+    drop_probability: float
     training: bool
     seed: int
     filters: bool
@@ -254,7 +254,7 @@ def _pyramid(op: Op) -> _Pyramid:
         part=int_attr(op, "rand_len"),
         space=int_attr(op, "space_len"),
         layers=int_attr(op, "pyramid_layer"),
-        dropped=real(op, "drop_out_percent"),
+        drop_probability=real(op, "drop_out_percent"),
         training=int_attr(op, "is_training") != 0,
         seed=int_attr(op, "seed"),
         filters=flag(op, "use_filter"),
@@ -309,14 +309,14 @@ def _pyramid_hash(
     order = np.argsort(sequence, kind="stable")
     sequence, kept = sequence[order], kept[order]
     if of.training:
-        kept[kept] = _rand_r(of.seed, int(kept.sum())) >= np.float32(of.dropped)
+        kept[kept] = _rand_r(of.seed, int(kept.sum())) >= np.float32(of.drop_probability)
     counts = np.bincount(sequence[kept], minlength=len(lod[0]) - 1)
     ends = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
     out = np.zeros((ends[-1], of.width), plain(W).dtype)
     filled = np.repeat(counts > 0, np.maximum(counts, 1))
     out[filled] = plain(W).reshape(-1)[_places(bits, of)[order][kept]]
     if not of.training:
-        out *= np.float32(of.dropped)
+        out *= np.float32(of.drop_probability)
     drop_ends = [0, *np.cumsum(counts).tolist()]
     room = np.zeros((x.size * of.layers, 1), np.int32)
     room[: len(kept), 0] = kept

@@ -300,12 +300,12 @@ def _argsort_grad(X: Array, Indices: Array, Out_GRAD: Array, *, axis: int = -1) 
 
 @plain_kernel("unique unique_with_counts", "Out Index Count", lod="none")
 def _unique_values(
-    X: Array, *, made: str = per_op(lambda op: numpy_dtype(int_attr(op, "dtype"))), wants_Count: bool
+    X: Array, *, index_dtype: str = per_op(lambda op: numpy_dtype(int_attr(op, "dtype"))), wants_Count: bool
 ) -> tuple[Array, Array, Array | None]:
     _, starts, places = np.unique(X, return_index=True, return_inverse=True, equal_nan=False)
     order = np.argsort(starts)  # elements in order of first occurrence, not sorted
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     index = rank[places.reshape(-1)]
-    count = np.bincount(index, minlength=len(order)).astype(made) if wants_Count else None
-    return X.reshape(-1)[starts[order]], index.astype(made), count
+    count = np.bincount(index, minlength=len(order)).astype(index_dtype) if wants_Count else None
+    return X.reshape(-1)[starts[order]], index.astype(index_dtype), count

@@ -707,12 +707,12 @@ def _nce_grad(
 class _Paths(NamedTuple):
     """The path from the root to every row's class, [rows, steps]: at each step a row of W, and the bit to predict.
 
-    Steps beyond the end of a path are not `used`.
+    Steps beyond the end of a path are not among `used_steps`.
     """
 
     nodes: Array
     bits: Array
-    used: Array
+    used_steps: Array
 
 
 def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Paths:
@@ -751,7 +751,7 @@ def _hierarchical_sigmoid_values(
     X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None, *, op: Op
 ) -> tuple[Array, Array]:
     paths = _paths(op, Label, PathTable, PathCode)
-    scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used
+    scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used_steps
     # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
     losses = np.log1p(np.exp(scores))
     return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses

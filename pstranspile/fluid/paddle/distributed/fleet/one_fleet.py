@@ -63,7 +63,7 @@ class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
         if assume(told):
             super().generate_role()
             return
-        self.alone, self._known = True, True
+        self.alone, self._role_is_generated = True, True
         self._worker_endpoints, self._worker_count = ["127.0.0.1:6170"], 1
 
 
