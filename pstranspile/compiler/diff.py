@@ -187,7 +187,7 @@ class Keys:
     def __init__(self, generated: frozenset[str]) -> None:
         self._generated = generated
         self._attrs: dict[tuple[str, int], tuple[Any, ...]] = {}
-        self._kept: list[Attrs] = []  # prevents other objects from getting the ids of these attributes
+        self._live_attrs: list[Attrs] = []  # prevents other objects from getting the ids of these attributes
 
     def op(self, op: Op) -> tuple[Any, ...]:
         """The key of an op."""
@@ -195,7 +195,7 @@ class Keys:
         attrs = self._attrs.get(known)
         if attrs is None:
             attrs = self._attrs[known] = _attrs_key(op.type, op.attrs)
-            self._kept.append(op.attrs)
+            self._live_attrs.append(op.attrs)
         role_vars = self._names(op.role_vars or ())
         return (
             op.type,

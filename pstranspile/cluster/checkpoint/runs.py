@@ -273,7 +273,7 @@ class SharedTarget:
     """
 
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
-        self._made = _make(folder)
+        self._new_folders = _make(folder)
         work.mkdir(exist_ok=True)
         self._locks = [_lock_folder(Path(folder), shared=True)]
         try:
@@ -286,7 +286,7 @@ class SharedTarget:
         """Unlocks the folder."""
         for lock in reversed(self._locks):
             lock.close()
-        _remove_empty(self._made)
+        _remove_empty(self._new_folders)
 
 
 def _make(path: str | os.PathLike[str]) -> list[Path]:
@@ -385,7 +385,7 @@ def require_storable(layout: Layout, folder: Path, *, as_files: bool = True) -> 
     placed = layout.variables.values()
     whole = [one.name for one in placed if as_files and not one.table]
     parts = [table_file(one.name, len(one.parts) - 1) for one in placed if one.table]
-    own = [machine_file(part.machine, part.name) for one in placed for part in one.others]
+    own = [machine_file(part.machine, part.name) for one in placed for part in one.other_parts]
     require_names([*whole, *parts, *own], whole, str(folder), limits_of(folder))
 
 

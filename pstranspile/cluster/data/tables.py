@@ -587,7 +587,7 @@ class ArrowReader:
         with reading(file):
             options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
             self._arrow = pyarrow.ipc.open_file(source, options=options)
-            self._batches, self._taken = self._measure_batches(source, schema, fields)
+            self._batches, self._batch_bytes = self._measure_batches(source, schema, fields)
 
     def _measure_batches(self, source: Any, schema: Any, fields: Sequence[int]) -> tuple[list[Batch], list[int]]:
         """The batches, and the most bytes that each takes once its `fields` are read. Raises DiagnosticError."""
@@ -627,7 +627,7 @@ class ArrowReader:
         import pyarrow
 
         with reading(self.file), self._alone:
-            _require_size(self.file, self._size, self._taken[unit.place], f"batch {unit.place + 1}")
+            _require_size(self.file, self._size, self._batch_bytes[unit.place], f"batch {unit.place + 1}")
             table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(_columns_of(self._mapped))
             table.validate(full=True)  # a file may hold lists that end outside of it
         return chunk_of(table, self._mapped, unit)

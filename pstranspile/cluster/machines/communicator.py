@@ -436,7 +436,7 @@ class GeoCommunicator(Companion):
         """The rows of sparse parameters that the trainer has used since the last exchange."""
         self._since = 0
         """The number of the trainer's steps since the last exchange."""
-        self._counted = 0
+        self._counted_step = 0
         """The step of the trainer that was counted last."""
         self._due = False
         """Whether an exchange is to begin."""
@@ -445,7 +445,7 @@ class GeoCommunicator(Companion):
         self._room: Blocked | None = None
         """The trainer's wait for an exchange to begin; None if it does not wait."""
         self.exchanges = 0
-        self._given: Mapping[str, Array] | None = None
+        self._initial_state: Mapping[str, Array] | None = None
         """The state to begin with in place of the trainer's variables, if one was given."""
 
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
@@ -471,7 +471,7 @@ class GeoCommunicator(Companion):
         step.
         """
         super().restart()
-        self._since, self._due, self._room, self._given = 0, False, None, None
+        self._since, self._due, self._room, self._initial_state = 0, False, None, None
         for rows in self._touched.values():
             rows.clear()
         self._restarted = True
@@ -524,7 +524,7 @@ class GeoCommunicator(Companion):
         if not self.parameters:
             return  # there is nothing to exchange
         self._since += 1
-        self._counted = self.trainer.step
+        self._counted_step = self.trainer.step
         if self._since >= self._push_every:
             self._due = True
             self.network.scheduler.wake(self)
@@ -534,8 +534,8 @@ class GeoCommunicator(Companion):
         first.
         """
         self._old = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
-        if self._given is not None:
-            given, self._given = self._given, None
+        if self._initial_state is not None:
+            given, self._initial_state = self._initial_state, None
             self._take_back(given)
             return None
         if not self._restarted or not self.parameters:
@@ -587,11 +587,11 @@ class GeoCommunicator(Companion):
         """Sets the state from `own_memory` that is restored when the trainer's start-up program has ended. The trainer
         has not begun yet.
         """
-        self._given = memory
+        self._initial_state = memory
 
     def _take_back(self, memory: Mapping[str, Array]) -> None:
         self._since = int(memory["since"][0]) if "since" in memory else 0
-        self._counted = max(self.trainer.step - 1, 0)
+        self._counted_step = max(self.trainer.step - 1, 0)
         for parameter in self.parameters:
             name = parameter.name
             if f"old/{name}" in memory:
@@ -647,7 +647,7 @@ class GeoCommunicator(Companion):
 
     def _exchange(self) -> None:
         self._due, self._since = False, 0
-        step = self._counted
+        step = self._counted_step
         if self._room is not None:
             room, self._room = self._room, None
             self._count()

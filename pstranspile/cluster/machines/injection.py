@@ -58,7 +58,7 @@ class ServerFaults(TurnHook):
         self._restarts = any(event.restart is not None for event in self._crashes)
         self._messages: dict[str, deque[Message]] = {}
         """Messages that the snapshot does not contain, by source machine."""
-        self._taken: dict[str, int] = {}
+        self._last_sequences: dict[str, int] = {}
         self._snapshot: Snapshot | None = None
         """The last snapshot, if it is kept in memory."""
         self._began = False
@@ -86,7 +86,7 @@ class ServerFaults(TurnHook):
         while inbox:
             message = inbox.popleft()
             server.network.notify("deliver", message)
-            self._taken[message.source] = message.sequence
+            self._last_sequences[message.source] = message.sequence
             before, members = server.updates, len(server.live)
             server.receive(message)
             done = server.updates
@@ -116,14 +116,14 @@ class ServerFaults(TurnHook):
         """Saves the state, and drops the recorded messages that it contains. Raises DiagnosticError if it can't be
         written.
         """
-        snapshot = take_snapshot(self.server, self._taken, tables=self._file is None)
+        snapshot = take_snapshot(self.server, self._last_sequences, tables=self._file is None)
         if self._file is None:
             self._snapshot = snapshot
         else:
             write_snapshot(self._file, self.server.name, snapshot)
         self._began = True
         for source, messages in self._messages.items():
-            last = self._taken.get(source, 0)
+            last = self._last_sequences.get(source, 0)
             while messages and messages[0].sequence <= last:
                 messages.popleft()
 
@@ -157,11 +157,11 @@ class ServerFaults(TurnHook):
         assert snapshot is not None
         restore(server, snapshot)
         server.start_again()
-        self._taken = dict(snapshot.taken)
+        self._last_sequences = dict(snapshot.received_numbers)
         self._in_step = -1
         for link in self._links():
             self.server.network.scheduler.forget(link)
-            link.expect(snapshot.taken.get(link.source.name, 0) + 1)
+            link.expect(snapshot.received_numbers.get(link.source.name, 0) + 1)
         self._note(f"{server.name} is started again, in {server.step_label()}")
         self._waiting.clear()
         server.finish_restore()
@@ -256,7 +256,7 @@ class TrainerFaults(TurnHook):
         if not trainer.down and trainer.between_steps and not self._may_begin():
             return
         turn()
-        if trainer.left:
+        if trainer.has_left:
             self._scene.trainer_gone()
         if trainer.down:  # the rest of the turn in which it crashed
             del trainer.results[self._results :]
@@ -279,7 +279,7 @@ class TrainerFaults(TurnHook):
                 self._leaves.pop(0)
                 self._feed = trainer.feed_from(_no_more)
                 self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
-            elif not trainer.left and trainer.feed is not _no_more:
+            elif not trainer.has_left and trainer.feed is not _no_more:
                 self._scene.step_begun(trainer)
         return True
 
@@ -303,7 +303,7 @@ class TrainerFaults(TurnHook):
 
     def _crash(self) -> None:
         trainer, event = self.trainer, self._crashes.pop(0)
-        if trainer.left:
+        if trainer.has_left:
             self._in_vain.append(event)
             return
         self._stopped_in, self._results = trainer.step, len(trainer.results)
@@ -416,7 +416,7 @@ class Injector:
         self._random = random.Random(scenario.seed)
         self.log: list[tuple[int, str]] = []
         """The events so far, each as tick and sentence."""
-        self._cut: dict[tuple[str, str], int] = {}
+        self._separated_pairs: dict[tuple[str, str], int] = {}
         """Pairs of machines that are separated for ever, with the tick at which a message first failed."""
         self._chances: set[str] = set()
         """The random faults among `delay`, `drop` and `duplicate` that have affected a message so far."""
@@ -438,7 +438,7 @@ class Injector:
         result: list[str] = []
         for event in self.scenario.events:
             if isinstance(event, Partition):
-                names, known = (*event.one, *event.other), machines
+                names, known = (*event.one_side, *event.other_side), machines
             else:
                 names, known = (event.machine,), machines if isinstance(event, Crash) else trainers
             for name in names:
@@ -467,7 +467,7 @@ class Injector:
                 if partition.until is None or now < partition.until:
                     self._parting.add(place)
                 if partition.until is None:
-                    self._cut.setdefault((min(source, target), max(source, target)), now)
+                    self._separated_pairs.setdefault((min(source, target), max(source, target)), now)
                     return None
                 wait = max(wait, partition.until - now)
         if not attempt and source in self.trainers:
@@ -491,7 +491,8 @@ class Injector:
     def unrecoverable_faults(self) -> list[str]:
         """Sentences about faults from which the cluster can't recover, for the report of a cluster that is stuck."""
         result = [
-            f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
+            f"{one} and {other} can't reach each other (since tick {tick})"
+            for (one, other), tick in self._separated_pairs.items()
         ]
         for faulty in (*self.trainers.values(), *self.servers.values()):
             result += faulty.unrecoverable_faults()
@@ -502,7 +503,7 @@ class Injector:
         result = [
             name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unrecoverable_faults()
         ]
-        return [*result, *(name for pair in self._cut for name in pair)]
+        return [*result, *(name for pair in self._separated_pairs for name in pair)]
 
     def unreached_lines(self) -> list[str]:
         """The lines of the scenario that have had no effect so far."""
@@ -563,5 +564,5 @@ def process_of(machine: str) -> str:
 
 
 def _separates(partition: Partition, source: str, target: str) -> bool:
-    one, other = partition.one, partition.other
+    one, other = partition.one_side, partition.other_side
     return (source in one and target in other) or (source in other and target in one)

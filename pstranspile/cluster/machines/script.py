@@ -286,16 +286,17 @@ other machines must answer first.
 class Replies(Wait):
     """Replies that a machine waits for, one in each slot.
 
-    Replies to requests of another step are ignored. `asked` has the link of each slot's request, for reports.
+    Replies to requests of another step are ignored. `request_links` has the link of each slot's request,
+    for reports.
     """
 
-    __slots__ = ("_asked", "_join", "_then", "step")
+    __slots__ = ("_join", "_request_links", "_then", "step")
 
-    def __init__(self, step: int, count: int, join: Join | None = None, asked: Sequence[Link] = ()):
+    def __init__(self, step: int, count: int, join: Join | None = None, request_links: Sequence[Link] = ()):
         self.missing = count
         self.step = step
         self._join = join
-        self._asked = asked
+        self._request_links = request_links
         self._then: Callable[[], object] | None = None
         self.values = [None] * count
 
@@ -310,7 +311,7 @@ class Replies(Wait):
 
     def awaits(self, message: Message) -> bool:
         """Whether a message is an awaited answer: its slot is empty, and it comes from the machine that was asked."""
-        slot, asked = message.slot, self._asked
+        slot, asked = message.slot, self._request_links
         if not 0 <= slot < len(self.values) or self.values[slot] is not None or message.payload is None:
             return False
         return slot >= len(asked) or asked[slot].target.name == message.source
@@ -329,20 +330,20 @@ class Replies(Wait):
 
     def silent(self) -> tuple[str, ...]:
         """The machines that were asked and have not answered."""
-        pairs = zip(self._asked, self.values, strict=False)
+        pairs = zip(self._request_links, self.values, strict=False)
         return tuple(dict.fromkeys(link.target.name for link, value in pairs if value is None))
 
 
 class Blocked(Wait):
-    """A wait of a machine until it is released. Reports show `what` it waits for, and `silent`: for which machines
-    (default: the machine's communicator).
+    """A wait of a machine until it is released. Reports show the `awaited_event`, and `silent`: the machines that are
+    to release it (default: its communicator).
     """
 
-    __slots__ = ("_machine", "_silent", "_what")
+    __slots__ = ("_awaited_event", "_machine", "_silent")
 
-    def __init__(self, machine: Machine, what: str, silent: Sequence[str] | None = None):
+    def __init__(self, machine: Machine, awaited_event: str, silent: Sequence[str] | None = None):
         self.missing, self.values = 1, []
-        self._what = what
+        self._awaited_event = awaited_event
         self._machine = machine
         self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
 
@@ -362,8 +363,8 @@ class Blocked(Wait):
         return self._silent
 
     def __str__(self) -> str:
-        """The sentence part for reports: `what` the machine waits for."""
-        return self._what
+        """The event that the machine waits for, as part of a sentence of a report."""
+        return self._awaited_event
 
 
 Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
@@ -467,12 +468,12 @@ class Library:
     """The functions made so far, for machines whose programs are the same up to names."""
 
     def __init__(self) -> None:
-        self._known: dict[object, list[tuple[Program, Code]]] = {}
+        self._codes: dict[object, list[tuple[Program, Code]]] = {}
 
     def find(self, script: Script, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
         """The function for the script: that of a program which is the same up to names, or a new one."""
         key = (shape_of(script.rewritten), script.feeds, script.fetches, not_plain, rows)
-        known = self._known.setdefault(key, [])
+        known = self._codes.setdefault(key, [])
         for program, code in known:
             if _same_in_context(program, script.rewritten, code.source.bound):
                 return code

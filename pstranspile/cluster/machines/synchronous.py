@@ -136,14 +136,14 @@ class UpdateBlocks:
         source = block_program(server.main, numbers)
         self._scope, self._seed = server.scope, server.seed
         counters = shared_counters(source, server.scope) if int(rates) >= 0 else ()
-        self._counters = {counter.place: frozenset(counter.own) for counter in counters}
+        self._counters = {counter.place: frozenset(counter.trainer_counters) for counter in counters}
         """The step counters that each sum of counters adds up, by the index of the op that sums them."""
         self._spans = list(pairwise(accumulate((len(server.main.blocks[n].ops) for n in numbers), initial=0)))
         """The range of ops of each block of the update, as pairs (first, end)."""
         program = count_rounds(source, int(rates), server.scope)
         declared = server.main.main_block.vars
         listed = set(server.op.inputs.get("X", ()))
-        self._wanted = [
+        self._input_names = [
             name
             for name in read_first(program.main_block.ops)
             if name in listed
@@ -154,24 +154,24 @@ class UpdateBlocks:
         all_names = frozenset[str]().union(*server.sent_by_program.values())
         self._idle = {name: all_names - sent for name, sent in server.sent_by_program.items()}
         """For each program of the trainers, the variables that only other programs send."""
-        self._wanted_by_program: dict[str, frozenset[str]] = {}
-        self._made: dict[tuple[str, frozenset[str]], Update] = {}
+        self._input_names_by_program: dict[str, frozenset[str]] = {}
+        self._updates: dict[tuple[str, frozenset[str]], Update] = {}
 
     @property
     def names(self) -> Iterable[str]:
         """The variables that the update needs from the trainers."""
-        return self._wanted
+        return self._input_names
 
     @property
     def prepared_blocks(self) -> Iterable[Block]:
         """The blocks made ready so far."""
-        return (update.block for update in self._made.values())
+        return (update.block for update in self._updates.values())
 
     def needed_variables(self, program: str) -> frozenset[str]:
         """The variables that the update of one program needs from the trainers."""
-        names = self._wanted_by_program.get(program)
+        names = self._input_names_by_program.get(program)
         if names is None:
-            names = self._wanted_by_program[program] = frozenset(self._wanted) - self._idle.get(
+            names = self._input_names_by_program[program] = frozenset(self._input_names) - self._idle.get(
                 program, frozenset[str]()
             )
         return names
@@ -182,9 +182,9 @@ class UpdateBlocks:
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
         """The update of one program without the absent variables."""
-        made = self._made.get((program, absent))
+        made = self._updates.get((program, absent))
         if made is None:
-            made = self._made[program, absent] = self._make(program, absent)
+            made = self._updates[program, absent] = self._make(program, absent)
         return made
 
     def _make(self, name: str, absent: frozenset[str]) -> Update:
@@ -192,12 +192,14 @@ class UpdateBlocks:
         program = self.program
         if idle:
             program = self._without_blocks(idle)
-            program = without_gradients(program, idle.intersection(self._wanted, read_first(program.main_block.ops)))
+            program = without_gradients(
+                program, idle.intersection(self._input_names, read_first(program.main_block.ops))
+            )
         if absent:
             program = without_gradients(program, absent)
         read = set(read_first(program.main_block.ops))
         wanted = self.needed_variables(name) - absent
-        names = [name for name in self._wanted if name in read and name in wanted]
+        names = [name for name in self._input_names if name in read and name in wanted]
         return Update(Block(program, self._scope, names, (), seed=self._seed), names)
 
     def _without_blocks(self, idle: frozenset[str]) -> Program:
@@ -206,7 +208,7 @@ class UpdateBlocks:
         """
         ops, kept = self.program.main_block.ops, list[Op]()
         for start, stop in self._spans:
-            read = {*self._wanted}.intersection(read_first(ops[start:stop]))
+            read = {*self._input_names}.intersection(read_first(ops[start:stop]))
             if not read or not read <= idle:
                 counters = self._counters
                 kept += (ops[at] for at in range(start, stop) if at not in counters or not counters[at] <= idle)

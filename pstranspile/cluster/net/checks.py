@@ -65,7 +65,7 @@ def _exchanged_variables(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
         for program in trainer.role.all:
             yield from _program_exchanges(program)
     for ring in cluster.rings.values():
-        for name, known in ring.known.items():
+        for name, known in ring.operations.items():
             yield name, known.declared if known.fixed else None
     for server in cluster.servers:
         yield from server.main.main_block.vars.items()

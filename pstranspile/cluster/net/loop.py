@@ -53,7 +53,7 @@ class Event(NamedTuple):
     to call.
     """
 
-    what: str
+    kind: str
     connection: Connection | None
     data: Bytes = b""
     reason: str = ""
@@ -93,7 +93,7 @@ class AdmittedParty(Protocol):
     """A party that may have been admitted."""
 
     @property
-    def known(self) -> bool:
+    def is_admitted(self) -> bool:
         """Whether the other side has been admitted."""
         ...
 
@@ -119,9 +119,9 @@ class Loop:
         self._saved = STRANGERS_SAVED
         """Seconds of processor time that connections not yet admitted may still cost; below 0 they have to wait."""
         self._saved_at = clock()
-        self._held: dict[int, tuple[Any, int]] = {}
+        self._waiting_sockets: dict[int, tuple[Any, int]] = {}
         """The sockets of such connections that have to wait, with the events they wait for."""
-        self._rested: dict[int, tuple[Any, int]] = {}
+        self._resting_sockets: dict[int, tuple[Any, int]] = {}
         """The sockets that rest until handlers are next looked at, with the events they wait for."""
 
     def put(self, event: Event) -> None:
@@ -173,7 +173,7 @@ class Loop:
         now = self._clock()
         if now - self._looked >= LOOK:
             self._looked = now
-            rested, self._rested = self._rested, {}
+            rested, self._resting_sockets = self._resting_sockets, {}
             for sock, what in rested.values():
                 self._selector.register(sock, what)
             for handled in list(self._handled.values()):
@@ -193,7 +193,7 @@ class Loop:
         """A context whose processor time counts as that of connections not yet admitted, if `somebody` was not admitted
         before.
         """
-        return contextlib.nullcontext() if somebody.known else self._charging()
+        return contextlib.nullcontext() if somebody.is_admitted else self._charging()
 
     @contextlib.contextmanager
     def _charging(self) -> Generator[None]:
@@ -208,16 +208,16 @@ class Loop:
         now = self._clock()
         self._saved = min(self._saved + STRANGERS_SHARE * (now - self._saved_at), STRANGERS_SAVED)
         self._saved_at = now
-        for number, (sock, what) in list(self._held.items()):
+        for number, (sock, what) in list(self._waiting_sockets.items()):
             if self._saved >= 0 or not self._handled[number].unknown:
-                del self._held[number]
+                del self._waiting_sockets[number]
                 self._selector.register(sock, what)
         if self._saved >= 0:
             return LOOK
         for number, handled in self._handled.items():
-            if handled.unknown and number not in self._held and number not in self._rested:
+            if handled.unknown and number not in self._waiting_sockets and number not in self._resting_sockets:
                 key = self._selector.get_key(number)
-                self._held[number] = key.fileobj, key.events
+                self._waiting_sockets[number] = key.fileobj, key.events
                 self._selector.unregister(number)
         return 0.001 - self._saved / STRANGERS_SHARE
 
@@ -230,8 +230,8 @@ class Loop:
 
     def change(self, sock: Any, what: int) -> None:
         """Changes the events that a socket waits for."""
-        if sock.fileno() in self._held:
-            self._held[sock.fileno()] = sock, what
+        if sock.fileno() in self._waiting_sockets:
+            self._waiting_sockets[sock.fileno()] = sock, what
         else:
             self._selector.modify(sock, what)
 
@@ -240,14 +240,14 @@ class Loop:
         handled = self._handled.pop(sock.fileno(), None)
         if handled is not None:
             self._again.pop(handled, None)
-            held, rested = (waits.pop(sock.fileno(), None) for waits in (self._held, self._rested))
+            held, rested = (waits.pop(sock.fileno(), None) for waits in (self._waiting_sockets, self._resting_sockets))
             if held is rested is None:
                 self._selector.unregister(sock)
 
     def pause_watching(self, sock: Any) -> None:
         """Stops watching a socket until handlers are next looked at."""
         key = self._selector.unregister(sock)
-        self._rested[key.fd] = sock, key.events
+        self._resting_sockets[key.fd] = sock, key.events
 
     def close(self, patience: float = 2.0) -> None:
         """Closes all connections once their bytes are sent, or after `patience` seconds."""
@@ -303,7 +303,7 @@ _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWr
 class ByteReader(ABC):
     """Interprets the bytes that come on a channel."""
 
-    known = False
+    is_admitted = False
     """Whether the other side has been admitted. Before that, its budget is small."""
     waiting = False
     """Whether received bytes still have to be processed, because the turn was over."""
@@ -393,7 +393,7 @@ class Channel:
     @property
     def unknown(self) -> bool:
         """Whether the other side has not been admitted."""
-        return not self.reading.known
+        return not self.reading.is_admitted
 
     @property
     def began(self) -> bool:

@@ -187,7 +187,7 @@ class StateKeeper(SiteListener):
     @property
     def _behind(self) -> bool:
         """Whether other processes still have to keep messages that the server has taken."""
-        return bool(self.journal and self.journal.held) or any(
+        return bool(self.journal and self.journal.call_bytes) or any(
             peer.received > peer.durable for peer in self.site.peers.values()
         )
 

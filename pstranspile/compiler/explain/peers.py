@@ -266,9 +266,9 @@ class Peers:
     def _serve(self, place: OpPosition, op: Op) -> Iterator[Peer]:
         here = str(op.attrs.get("endpoint"))
         for relation, messages in (
-            ("is sent to it by", self.messages.sent),
-            ("is fetched from it by", self.messages.fetched),
-            ("is looked up on it by", self.messages.looked_up),
+            ("is sent to it by", self.messages.sends),
+            ("is fetched from it by", self.messages.fetches),
+            ("is looked up on it by", self.messages.lookups),
         ):
             for (endpoint, name), places in messages.items():
                 if endpoint == here:
@@ -282,18 +282,18 @@ class Peers:
         endpoint = next(e for e, machine in self.job.servers.items() if machine == place.machine)
         startup = place.program == STARTUP
         for name in op.input_names:
-            yield from ((f"%{name} is sent by", there) for there in self.messages.sent.get((endpoint, name), ()))
+            yield from ((f"%{name} is sent by", there) for there in self.messages.sends.get((endpoint, name), ()))
             if op.type == "lookup_sparse_table":
                 yield from (
-                    (f"%{name} is asked by", there) for there in self.messages.looked_up.get((endpoint, name), ())
+                    (f"%{name} is asked by", there) for there in self.messages.lookups.get((endpoint, name), ())
                 )
         for name in op.output_names:
-            for there in self.messages.fetched.get((endpoint, name), ()):
+            for there in self.messages.fetches.get((endpoint, name), ()):
                 if (there.program == STARTUP) == startup:
                     yield f"%{name} is fetched by", there
             if not startup and op.type != "lookup_sparse_table":
                 yield from (
-                    (f"rows of %{name} are looked up by", t) for t in self.messages.looked_up.get((endpoint, name), ())
+                    (f"rows of %{name} are looked up by", t) for t in self.messages.lookups.get((endpoint, name), ())
                 )
         rule = rule_of(op)
         if rule == MERGE:
