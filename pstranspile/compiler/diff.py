@@ -185,7 +185,7 @@ class Keys:
     """Keys of ops: equal for ops with the same meaning, whatever names of the set `generated` they use."""
 
     def __init__(self, generated: frozenset[str]) -> None:
-        self._generated = generated
+        self._generated_names = generated
         self._attrs: dict[tuple[str, int], tuple[Any, ...]] = {}
         self._live_attrs: list[Attrs] = []  # prevents other objects from getting the ids of these attributes
 
@@ -208,9 +208,9 @@ class Keys:
         )
 
     def _names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if self._generated.isdisjoint(names):
+        if self._generated_names.isdisjoint(names):
             return names
-        return tuple([_MASK if name in self._generated else name for name in names])
+        return tuple([_MASK if name in self._generated_names else name for name in names])
 
     def _slots(self, slots: Slots) -> tuple[Any, ...]:
         return tuple(sorted([(slot, self._names(names)) for slot, names in slots.items() if names]))

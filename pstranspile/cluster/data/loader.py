@@ -62,7 +62,7 @@ class LoaderRows:
         batch_limit: int | None = None,
         counting: Callable[[str], object] | None = None,
     ):
-        self._inputs, self._steps, self._batch_limit, self._counting = tuple(inputs), steps, batch_limit, counting
+        self._inputs, self._steps, self._batch_limit, self._on_count = tuple(inputs), steps, batch_limit, counting
         self._batch_counts: dict[int, list[int]] = {}
         """How many batches each trainer has, where there are so many trainers."""
         self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
@@ -70,7 +70,7 @@ class LoaderRows:
         """How many trainers the batches are for."""
         self._unused_names: dict[str, None] = {}
         """What batches hold beside what is fed."""
-        self._odd: dict[tuple[str, str], OddBatch] = {}
+        self._odd_batches: dict[tuple[str, str], OddBatch] = {}
         """The first row in which an input is NaN, or infinite, and the first batch without rows, of all trainers."""
         self.any_id = False
         """Whether ids may be such that no table has a row for them."""
@@ -105,8 +105,8 @@ class LoaderRows:
         """How many batches each trainer has, at most `most`. Raises DiagnosticError where none has any."""
         if trainers in self._batch_counts:
             return self._batch_counts[trainers]
-        if self._counting is not None:
-            self._counting(self._place)
+        if self._on_count is not None:
+            self._on_count(self._place)
         counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._batch_limit)) for rank in range(trainers)]
         if not any(counts):
             raise self.loader_error("it gives no batches")
@@ -155,7 +155,7 @@ class LoaderRows:
             message = f"{self._place}: the last {quantity(left, 'row')} of each epoch "
             message += f"{'is' if left == 1 else 'are'} fewer than the {self._trainers} trainers, and left out"
             found.append(warning("feed-shares", message))
-        for first in sorted(self._odd.values(), key=lambda one: (one.step, one.trainer, one.input, one.defect)):
+        for first in sorted(self._odd_batches.values(), key=lambda one: (one.step, one.trainer, one.input, one.defect)):
             whose = f" of the batch of trainer {first.trainer}" if self._trainers > 1 else ""
             message = f"{first.input} is {first.defect} in step {first.step}, row {first.row}{whose}"
             if first.defect == EMPTY:
@@ -181,9 +181,9 @@ class LoaderRows:
         """A trainer's batch holds NaN or infinity, or no rows, here or in another process. The first of all trainers is
         kept.
         """
-        known = self._odd.get((found.input, found.defect))
+        known = self._odd_batches.get((found.input, found.defect))
         if known is None or found[1:] < known[1:]:
-            self._odd[found.input, found.defect] = found
+            self._odd_batches[found.input, found.defect] = found
             if self._on_odd is not None:
                 self._on_odd(found)
 
@@ -346,7 +346,7 @@ class _Batches:
         self._variables = programs[rank].main_block.vars
         self._any_dims = overwritten_inputs(programs[rank])
         self._fed_inputs = FedInputs(programs[rank], any_id=rows.any_id)
-        self._odd: set[tuple[str, str]] = set()
+        self._reported_defects: set[tuple[str, str]] = set()
         """What has been told of inputs, and is not looked for once more."""
         self._begin()
 
@@ -402,6 +402,6 @@ class _Batches:
                 self._report_odd_batch(name, what, int(found[0]))
 
     def _report_odd_batch(self, name: str, what: str, row: int) -> None:
-        if (name, what) not in self._odd:
-            self._odd.add((name, what))
+        if (name, what) not in self._reported_defects:
+            self._reported_defects.add((name, what))
             self._rows.holds_odd(OddBatch(name, self._step + 1, self._rank, row + 1, what))

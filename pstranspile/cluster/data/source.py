@@ -430,7 +430,7 @@ class Cursor:
         from concurrent.futures import ThreadPoolExecutor  # imported here, because servers read no rows
 
         # One thread converts a unit to columns while another one reads the file.
-        self._reading = ThreadPoolExecutor(2, "data")
+        self._read_pool = ThreadPoolExecutor(2, "data")
 
     def __call__(self, step: int) -> Mapping[str, Any] | None:
         """The feed of a step; None after the last. Raises DiagnosticError."""
@@ -457,7 +457,7 @@ class Cursor:
 
     def close(self) -> None:
         """Shuts down the threads that read files; no more steps can be requested."""
-        self._reading.shutdown(wait=False, cancel_futures=True)
+        self._read_pool.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, step: int) -> Made:
         epoch, number, deal = self._schedule.deal(step)
@@ -506,7 +506,7 @@ class Cursor:
     def _unit(self, unit: int) -> Future[Chunk]:
         """The rows of a unit, as a future. Reading begins with the first call."""
         if unit not in self._units:
-            self._units[unit] = self._reading.submit(self._read, unit)
+            self._units[unit] = self._read_pool.submit(self._read, unit)
         return self._units[unit]
 
 
@@ -577,12 +577,12 @@ class Data:
             name: (taken,) if isinstance(taken, str) else tuple(taken) for name, taken in (columns or {}).items()
         }
         self._names, self._format, self._separator = tuple(names), format, separator
-        self._skip = bad_rows == "skip"
+        self._skips_bad_rows = bad_rows == "skip"
         self._known_ids = False
         self._rows: tuple[Sequence[Input], _AllUnits] | None = None
         self._schedule: Schedule | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
-        self._odd: dict[tuple[str, str, str], dict[int, None]] = {}
+        self._odd_rows: dict[tuple[str, str, str], dict[int, None]] = {}
         self._unused_columns: dict[tuple[str, ...], str] = {}
         """The columns that no input takes, with the first file that has them."""
         self._on_bad: Callable[[LeftOut], object] | None = None
@@ -598,7 +598,7 @@ class Data:
         if self._columns:
             pairs = [f"{name}={','.join(taken)}" for name, taken in self._columns.items()]
             parts.append(f"columns {name_list(pairs, SHOWN)}")
-        parts += ["bad rows skipped"] if self._skip else []
+        parts += ["bad rows skipped"] if self._skips_bad_rows else []
         return f"<Data of {name_list(self.files, SHOWN)}: {', '.join(parts)}>"
 
     @check_arguments
@@ -728,7 +728,7 @@ class Data:
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return [*left, *shown, *(self._of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
+        return [*left, *shown, *(self._of_odd(*key, self._odd_rows[key]) for key in sorted(self._odd_rows))]
 
     def _of_odd(self, file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
         first, more = min(rows), ""
@@ -753,7 +753,7 @@ class Data:
         return [(os.path.basename(file), os.path.getsize(file) if os.path.exists(file) else 0) for file in self.files]
 
     def _note(self, rows: Sequence[LeftOut]) -> None:
-        if not self._skip:
+        if not self._skips_bad_rows:
             order = {file: number for number, file in enumerate(self.files)}
             ordered = sorted(rows, key=lambda row: (order.get(row.file, len(order)), row.number))
             told = [
@@ -770,7 +770,7 @@ class Data:
     def holds_odd(self, row: NotFinite) -> None:
         """Records that a row with NaN or infinity was fed, here or in another process."""
         row = row._replace(file=self._as_named(row.file))
-        known = self._odd.setdefault((row.file, row.column, row.defect), {})
+        known = self._odd_rows.setdefault((row.file, row.column, row.defect), {})
         if row.number not in known and len(known) < MOST_COUNTED:
             known[row.number] = None
             if self._on_odd is not None:

@@ -65,8 +65,8 @@ class ServerFaults(TurnHook):
         """Whether there is a snapshot."""
         self._in_step = -1
         self._count = 0
-        self._ended = ""
-        self._waiting: list[Crash] = []
+        self._end_reason = ""
+        self._pending_restarts: list[Crash] = []
         """The crashes after which the server has not been restarted yet."""
         server.hook(self)
 
@@ -135,9 +135,9 @@ class ServerFaults(TurnHook):
         cause = f"{server.name} crashed in {server.step_label()}"
         self._note(cause)
         if event.restart is None:
-            self._ended = f"{cause}, and is not started again"
+            self._end_reason = f"{cause}, and is not started again"
         else:
-            self._waiting.append(event)
+            self._pending_restarts.append(event)
             self.server.network.scheduler.later(event.restart, self._restart)
 
     def _links(self) -> Iterable[Link]:
@@ -163,7 +163,7 @@ class ServerFaults(TurnHook):
             self.server.network.scheduler.forget(link)
             link.expect(snapshot.received_numbers.get(link.source.name, 0) + 1)
         self._note(f"{server.name} is started again, in {server.step_label()}")
-        self._waiting.clear()
+        self._pending_restarts.clear()
         server.finish_restore()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):
@@ -171,11 +171,11 @@ class ServerFaults(TurnHook):
 
     def unreached_faults(self) -> list[Event]:
         """The faults of the server that have not happened."""
-        return [*self._crashes, *self._waiting]
+        return [*self._crashes, *self._pending_restarts]
 
     def unrecoverable_faults(self) -> list[str]:
         """Reasons why the server will never respond."""
-        return [self._ended] if self._ended else []
+        return [self._end_reason] if self._end_reason else []
 
 
 # What a scenario does to a trainer.
@@ -223,20 +223,23 @@ class TrainerFaults(TurnHook):
         self._network = scene.cluster.network
         self.trainer = trainer
         events = [e for e in scene.scenario.events if not isinstance(e, Partition) and e.machine == trainer.name]
-        self._late = sum(event.ticks for event in events if isinstance(event, Late))
-        self._slow = sum(event.ticks for event in events if isinstance(event, Slow))
+        self._late_ticks = sum(event.ticks for event in events if isinstance(event, Late))
+        self._slow_ticks = sum(event.ticks for event in events if isinstance(event, Slow))
         self._crashes = [event for event in events if isinstance(event, Crash)]
-        self._leaves = [event for event in events if isinstance(event, Leave)]
-        self._waits = {-1: [e for e in events if isinstance(e, Late)], 0: [e for e in events if isinstance(e, Slow)]}
+        self._leave_events = [event for event in events if isinstance(event, Leave)]
+        self._pending_delays = {
+            -1: [e for e in events if isinstance(e, Late)],
+            0: [e for e in events if isinstance(e, Slow)],
+        }
         """The delays of the trainer that have not happened yet: those before its first step (-1), and
         those before any step (0).
         """
         self._in_vain: list[Event] = []
         """Crashes of a trainer that had left."""
-        self._paused: set[int] = set()
+        self._paused_steps: set[int] = set()
         self._in_step = -1
         self._count = 0
-        self._unnoticed = ""
+        self._unnoticed_report = ""
         self._stopped_in = -1
         self._open_links: list[Link] | None = None
         self._feed: Any = None
@@ -264,10 +267,10 @@ class TrainerFaults(TurnHook):
     def _may_begin(self) -> bool:
         """Whether the trainer may begin its next step or program now."""
         trainer, step = self.trainer, self.trainer.step
-        pause = self._late if step == -1 else self._slow if 0 <= step < trainer.limit else 0
-        if pause and step not in self._paused:
-            self._paused.add(step)
-            self._waits.pop(min(step, 0), None)
+        pause = self._late_ticks if step == -1 else self._slow_ticks if 0 <= step < trainer.limit else 0
+        if pause and step not in self._paused_steps:
+            self._paused_steps.add(step)
+            self._pending_delays.pop(min(step, 0), None)
             scheduler = self._network.scheduler
             scheduler.later(pause, lambda: scheduler.wake(trainer))
             return False
@@ -275,8 +278,8 @@ class TrainerFaults(TurnHook):
             if self._due(0):
                 self._crash()
                 return False
-            if self._leaves and step >= self._leaves[0].step - 1 and not self._scene.cluster.finishing:
-                self._leaves.pop(0)
+            if self._leave_events and step >= self._leave_events[0].step - 1 and not self._scene.cluster.finishing:
+                self._leave_events.pop(0)
                 self._feed = trainer.feed_from(_no_more)
                 self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
             elif not trainer.has_left and trainer.feed is not _no_more:
@@ -314,7 +317,7 @@ class TrainerFaults(TurnHook):
         self._scene.note(report)
         self._open_links = self._links()
         if event.notice is None:
-            self._unnoticed = f"{report}, and nobody noticed"
+            self._unnoticed_report = f"{report}, and nobody noticed"
         else:
             self._network.scheduler.later(event.notice, self._notice)
 
@@ -340,7 +343,7 @@ class TrainerFaults(TurnHook):
             link.post(COMPLETE, self.trainer.step)
         for side in self._rings if links is not None else ():
             side.send_complete(self.trainer.step, GONE)
-        self._unnoticed = ""
+        self._unnoticed_report = ""
 
     def rejoin(self, other: Trainer | None) -> None:
         """Restarts the trainer. `other` is a trainer that has just come to the step before the one in which this
@@ -378,12 +381,12 @@ class TrainerFaults(TurnHook):
 
     def unreached_faults(self) -> list[Event]:
         """The faults of the trainer that have not happened."""
-        waits = (event for events in self._waits.values() for event in events)
-        return [*self._crashes, *self._in_vain, *self._leaves, *waits]
+        waits = (event for events in self._pending_delays.values() for event in events)
+        return [*self._crashes, *self._in_vain, *self._leave_events, *waits]
 
     def unrecoverable_faults(self) -> list[str]:
         """Reasons why the trainer will never respond."""
-        return [self._unnoticed] if self._unnoticed else []
+        return [self._unnoticed_report] if self._unnoticed_report else []
 
 
 def _no_more(_step: int) -> None:
@@ -420,7 +423,7 @@ class Injector:
         """Pairs of machines that are separated for ever, with the tick at which a message first failed."""
         self._chances: set[str] = set()
         """The random faults among `delay`, `drop` and `duplicate` that have affected a message so far."""
-        self._parting: set[int] = set()
+        self._effective_partitions: set[int] = set()
         """Indices of the partitions that have delayed at least one message."""
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
@@ -428,7 +431,7 @@ class Injector:
         self.servers = {
             server.name: ServerFaults(server, scenario, cluster.machines, self.note) for server in cluster.servers
         }
-        self._rejoins = [event for event in scenario.events if isinstance(event, Rejoin)]
+        self._rejoin_events = [event for event in scenario.events if isinstance(event, Rejoin)]
         self.network.fail(self)
 
     def _require(self) -> None:
@@ -465,7 +468,7 @@ class Injector:
         for place, partition in enumerate(self._partitions):
             if now >= partition.since and _separates(partition, source, target):
                 if partition.until is None or now < partition.until:
-                    self._parting.add(place)
+                    self._effective_partitions.add(place)
                 if partition.until is None:
                     self._separated_pairs.setdefault((min(source, target), max(source, target)), now)
                     return None
@@ -515,8 +518,10 @@ class Injector:
         ]
         faulty = (*self.trainers.values(), *self.servers.values())
         waiting = [id(event) for one in faulty for event in one.unreached_faults()]
-        waiting += [id(event) for event in self._rejoins]
-        waiting += [id(event) for place, event in enumerate(self._partitions) if place not in self._parting]
+        waiting += [id(event) for event in self._rejoin_events]
+        waiting += [
+            id(event) for place, event in enumerate(self._partitions) if place not in self._effective_partitions
+        ]
         return [*lines, *(line_of(event) for event in scenario.events if id(event) in waiting)]
 
     # rejoining
@@ -526,13 +531,13 @@ class Injector:
         if self.cluster.finishing:
             return
         ahead = 1 if self.cluster.servers else 0
-        for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
+        for event in [e for e in self._rejoin_events if trainer.step + 1 + ahead >= e.step]:
             faulty = self.trainers[event.machine]
             again = (
                 not self.cluster.servers and trainer.step < faulty.first_unbegun_step()
             )  # its messages of this step may count
             if faulty.trainer.gone and faulty.trainer is not trainer and not again:
-                self._rejoins.remove(event)
+                self._rejoin_events.remove(event)
                 faulty.rejoin(trainer)
 
     def trainer_gone(self) -> None:
@@ -544,8 +549,8 @@ class Injector:
         cluster = self.cluster
         if cluster.finishing or not cluster.servers or not all(trainer.gone for trainer in cluster.trainers):
             return
-        for event in self._rejoins:
-            self._rejoins.remove(event)
+        for event in self._rejoin_events:
+            self._rejoin_events.remove(event)
             self.trainers[event.machine].rejoin(None)
             return
 

@@ -432,8 +432,8 @@ class Ring(Machine):
         """For each variable of the ring, an op that uses it, for messages."""
         self.live = set(self._members)
         """The trainers that take part."""
-        self._announced: list[tuple[int, int]] = []
-        self._from: dict[int, int] = {}
+        self._announced_trainers: list[tuple[int, int]] = []
+        self._first_steps: dict[int, int] = {}
         """The trainers that came back, with the first step in which each takes part."""
         self._begin()
 
@@ -627,11 +627,11 @@ class Ring(Machine):
         self._go_on(segment)
 
     def _go_on(self, segment: Segment) -> None:
-        while segment.ready(self.live, self._from):
+        while segment.ready(self.live, self._first_steps):
             self._sum(segment)
 
     def _sum(self, segment: Segment) -> None:
-        pieces = self._in_step(segment.take_parts(self._from))
+        pieces = self._in_step(segment.take_parts(self._first_steps))
         first = next(iter(pieces.values()))
         parts = {index: piece.part for index, piece in pieces.items()}
         value = combine(self.ring, parts, len(self._members), self._ops[first.variable])
@@ -688,13 +688,13 @@ class Ring(Machine):
 
     def announce(self, trainer: int, step: int) -> None:
         """Lets a trainer that was here before take part again from this step."""
-        self._announced.append((trainer, step))
+        self._announced_trainers.append((trainer, step))
         self._admit()
 
     def _admit(self) -> None:
-        for entry in [entry for entry in self._announced if entry[0] not in self.live]:
-            self._announced.remove(entry)
-            index, self._from[entry[0]] = entry
+        for entry in [entry for entry in self._announced_trainers if entry[0] not in self.live]:
+            self._announced_trainers.remove(entry)
+            index, self._first_steps[entry[0]] = entry
             self.live.add(index)
             if index not in self._present:
                 self._present.add(index)
@@ -707,7 +707,7 @@ class Ring(Machine):
         self._begin()
         self._present = {*up} or {self.index}
         other = next(iter(up.values()), self)
-        self.live, self._from, self._lives = set(other.live), dict(other._from), dict(other._lives)
+        self.live, self._first_steps, self._lives = set(other.live), dict(other._first_steps), dict(other._lives)
         self.live.discard(self.index)
         self._sums = dict(other._sums)
         self._segments = {}
@@ -724,14 +724,14 @@ class Ring(Machine):
             if pending and (sums := self._sums[number]) != self.index:
                 awaited.add(sums)
             elif pending:
-                awaited.update(self._segment(number).missing(self.live, self._from))
+                awaited.update(self._segment(number).missing(self.live, self._first_steps))
         return tuple(self._trainers[index].name for index in sorted(awaited))
 
     def waiting(self) -> Waiting | None:
         """The wait for trainers whose parts are missing in a sum that has begun here; None if no part is missing."""
         for segment in self._segments.values():
             come = next((queue[0] for queue in segment.queues.values() if queue), None)
-            missing = segment.missing(self.live, self._from)
+            missing = segment.missing(self.live, self._first_steps)
             if come is not None and self.live and missing and self._sums[segment.number] == self.index:
                 op = self._ops[come.variable]
                 what = f"the parts of all trainers in {come.part.kind}"

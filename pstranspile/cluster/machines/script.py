@@ -139,8 +139,8 @@ class _Exchanges:
     def __init__(self) -> None:
         self.exchanges: list[_Growing] = []
         self.ops: list[Op | _Growing] = []
-        self._deferred: list[Op] = []
-        self._touched: set[str] = set()
+        self._deferred_ops: list[Op] = []
+        self._touched_names: set[str] = set()
         """The variables that the deferred collective ops read or write."""
         self._at = 0
         """The index of the last exchange among the ops."""
@@ -153,11 +153,11 @@ class _Exchanges:
             if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
                 self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
             return
-        if self._deferred and self._needed_by(op):
+        if self._deferred_ops and self._needed_by(op):
             self.end()
         if is_collective(op.type):
-            self._deferred.append(op)
-            self._touched.update(op.input_names, op.output_names)
+            self._deferred_ops.append(op)
+            self._touched_names.update(op.input_names, op.output_names)
         elif not exchanges_messages(op.type):
             self.ops.append(op)
             self._fresh.append(op)
@@ -170,11 +170,11 @@ class _Exchanges:
             return True
         if _has_blocks(op):
             return True
-        return not self._touched.isdisjoint((*op.input_names, *op.output_names))
+        return not self._touched_names.isdisjoint((*op.input_names, *op.output_names))
 
     def end(self) -> None:
         """Adds the deferred collective ops at this point."""
-        ops, self._deferred, self._touched = self._deferred, [], set()
+        ops, self._deferred_ops, self._touched_names = self._deferred_ops, [], set()
         for number, op in enumerate(ops):
             values = (op.inputs["X"], op.outputs["Out"])
             self.exchanges[-1].add(op, *values) if number else self._begin(op, *values)
@@ -290,14 +290,14 @@ class Replies(Wait):
     for reports.
     """
 
-    __slots__ = ("_join", "_request_links", "_then", "step")
+    __slots__ = ("_continuation", "_join", "_request_links", "step")
 
     def __init__(self, step: int, count: int, join: Join | None = None, request_links: Sequence[Link] = ()):
         self.missing = count
         self.step = step
         self._join = join
         self._request_links = request_links
-        self._then: Callable[[], object] | None = None
+        self._continuation: Callable[[], object] | None = None
         self.values = [None] * count
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -318,14 +318,14 @@ class Replies(Wait):
 
     def then(self, action: Callable[[], object]) -> Replies:
         """Sets an action to run once all replies have come; returns the replies themselves."""
-        self._then = action
+        self._continuation = action
         return self
 
     def join(self, values: list[Value]) -> Sequence[Value]:
         """The values that the op receives."""
         received = values if self._join is None else self._join(values)
-        if self._then is not None:
-            self._then()
+        if self._continuation is not None:
+            self._continuation()
         return received
 
     def silent(self) -> tuple[str, ...]:

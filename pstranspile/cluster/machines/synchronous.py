@@ -152,7 +152,7 @@ class UpdateBlocks:
         """The variables that the update needs from the trainers, in the order in which it reads them."""
         self.program: Program = with_temporaries(program, pairs(server.op, "grad_to_block_id"))
         all_names = frozenset[str]().union(*server.sent_by_program.values())
-        self._idle = {name: all_names - sent for name, sent in server.sent_by_program.items()}
+        self._idle_variables = {name: all_names - sent for name, sent in server.sent_by_program.items()}
         """For each program of the trainers, the variables that only other programs send."""
         self._input_names_by_program: dict[str, frozenset[str]] = {}
         self._updates: dict[tuple[str, frozenset[str]], Update] = {}
@@ -171,7 +171,7 @@ class UpdateBlocks:
         """The variables that the update of one program needs from the trainers."""
         names = self._input_names_by_program.get(program)
         if names is None:
-            names = self._input_names_by_program[program] = frozenset(self._input_names) - self._idle.get(
+            names = self._input_names_by_program[program] = frozenset(self._input_names) - self._idle_variables.get(
                 program, frozenset[str]()
             )
         return names
@@ -188,7 +188,7 @@ class UpdateBlocks:
         return made
 
     def _make(self, name: str, absent: frozenset[str]) -> Update:
-        idle = self._idle.get(name, frozenset[str]())
+        idle = self._idle_variables.get(name, frozenset[str]())
         program = self.program
         if idle:
             program = self._without_blocks(idle)
@@ -248,11 +248,11 @@ class SynchronousServer(Server):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        self._declared = self.main.main_block.vars
+        self._variables = self.main.main_block.vars
         self.sending = False
         """Whether the server takes gradients now; otherwise it serves variables."""
         self.round: Round = new_round()
-        self._again: deque[Message] = deque()
+        self._deferred_messages: deque[Message] = deque()
         """Messages that have waited, to be taken before later ones."""
 
     @cached_property
@@ -276,7 +276,7 @@ class SynchronousServer(Server):
         A message waits if its trainer has reported its send barrier, if its trainer is not admitted yet, or if it asks
         for a variable while the server takes gradients.
         """
-        again, handlers = self._again, self._handlers
+        again, handlers = self._deferred_messages, self._handlers
         while again or messages:
             message = again.popleft() if again else messages.popleft()
             kind, trainer = message.kind, message.trainer
@@ -292,7 +292,7 @@ class SynchronousServer(Server):
 
     def on_send(self, message: Message) -> None:
         """Stores a gradient for the update. Raises DiagnosticError for a variable that the server does not have."""
-        if message.variable not in self._declared:
+        if message.variable not in self._variables:
             raise self.unknown_variable_error(message, "is sent")
         self.round.take(message)
 
@@ -351,7 +351,7 @@ class SynchronousServer(Server):
 
     def _stop_waiting(self) -> None:
         """Queues the waiting messages to be taken again, before later ones."""
-        self._again.extendleft(reversed(self.round.waiting))
+        self._deferred_messages.extendleft(reversed(self.round.waiting))
         self.round.waiting.clear()
 
     # updates

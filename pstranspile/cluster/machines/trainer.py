@@ -146,7 +146,7 @@ class Trainer(Machine):
         """The first step after the start-up program."""
         self._lives = 0
         """How often the trainer was restarted."""
-        self._due: deque[Program] = deque([role.startup])
+        self._due_programs: deque[Program] = deque([role.startup])
         """Programs to be run before the next step."""
         self._ready: dict[tuple[str, int, Sequence[str]], Runner] = {}
         """The programs that steps have run, by name, identity (a runner holds its program) and what is fetched."""
@@ -191,7 +191,7 @@ class Trainer(Machine):
 
     def run_once(self, program: Program) -> None:
         """Runs another program (such as one that saves) before the next step. It does not count as a step."""
-        self._due.append(program)
+        self._due_programs.append(program)
         self.network.scheduler.wake(self)
 
     def end_feed(self) -> None:
@@ -234,7 +234,7 @@ class Trainer(Machine):
         self._lives = self._lives + 1 if lives is None else lives
         self.down = self.has_left = False
         self.step, self.first_step = -1 - self._lives, step
-        self._due = deque([self.role.startup])
+        self._due_programs = deque([self.role.startup])
         self._ready.clear()
         self._runner = self._wait = None
 
@@ -255,7 +255,7 @@ class Trainer(Machine):
             var = self.role.variable(name)
             if var is not None and var.persistable:
                 self.scope[name] = value
-        self._due.clear()
+        self._due_programs.clear()
         self.step = self.first_step
 
     # the machine
@@ -288,7 +288,7 @@ class Trainer(Machine):
 
     def _begin_next(self) -> Ended | Wait | None:
         """Begins a program that is due or the next step, or leaves; None if there is nothing to run."""
-        if self._due:
+        if self._due_programs:
             return self._begin_due()
         if self.step >= self.limit:
             return None
@@ -296,7 +296,7 @@ class Trainer(Machine):
             if (first := listener.before_step(self, self.step)) is not None:
                 return first
         feed = self.feed(self.step)
-        if self._due:
+        if self._due_programs:
             return self._begin_due()
         if feed is None:
             self.leave()
@@ -321,7 +321,7 @@ class Trainer(Machine):
 
     def _begin_due(self) -> Ended | Wait:
         """Begins a program that is no step."""
-        self._runner = self._prepare(self._due.popleft(), None)
+        self._runner = self._prepare(self._due_programs.popleft(), None)
         return self._runner.begin({})
 
     def _prepare(

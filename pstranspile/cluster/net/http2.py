@@ -561,7 +561,7 @@ class Http2(ByteReader):
 
         self._frame_limit = _FIRST_FRAME
         """How many bytes the client will take in a frame."""
-        self._owed = 0
+        self._unacknowledged_bytes = 0
         """Bytes received since the last update of the client's window."""
         self._work = 0
         """The work that this turn may still do."""
@@ -569,7 +569,7 @@ class Http2(ByteReader):
         """The bytes that have come and, until the client is known, the frames and calls."""
         self._pending_bytes = 0
         """The bytes of calls that are not complete."""
-        self._gathered: list[bytes] = []
+        self._gathered_replies: list[bytes] = []
         """Replies of this turn, to be sent at its end."""
         self._gathers = False
         """Whether a turn is in progress, so that replies are collected."""
@@ -580,7 +580,7 @@ class Http2(ByteReader):
         """
         self._answers: deque[tuple[int, int]] = deque()
         """The same for answers, also those to calls that the client has reset, each with its size in bytes."""
-        self._answered = 0
+        self._unsent_bytes = 0
         """The bytes of answers that are not sent to their ends. The smallest unsent piece keeps a whole answer in
         memory.
         """
@@ -624,7 +624,7 @@ class Http2(ByteReader):
     def unread(self) -> int:
         """The bytes of answers that the client has not read to their ends."""
         self._unread_answers()
-        return self._answered
+        return self._unsent_bytes
 
     def look(self) -> None:
         """Determines whether any byte was received or sent since the last look."""
@@ -776,10 +776,10 @@ class Http2(ByteReader):
             self._complete(number)
 
     def _data(self, flags: int, number: int, data: memoryview) -> None:
-        self._owed += len(data)
-        if self._owed > _CREDIT:
-            self._channel.send([_frame(_WINDOW, 0, 0, struct.pack(">I", self._owed))])
-            self._owed = 0
+        self._unacknowledged_bytes += len(data)
+        if self._unacknowledged_bytes > _CREDIT:
+            self._channel.send([_frame(_WINDOW, 0, 0, struct.pack(">I", self._unacknowledged_bytes))])
+            self._unacknowledged_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
             if number > self._last or not number:
@@ -894,14 +894,14 @@ class Http2(ByteReader):
 
     def _reply(self, data: bytes) -> None:
         """Sends a reply that the client must read; its connection ends if it leaves too many unread."""
-        self._gathered.append(data)
+        self._gathered_replies.append(data)
         if not self._gathers:
             self._send_replies()
 
     def _send_replies(self) -> None:
-        if self._over or not self._gathered:
+        if self._over or not self._gathered_replies:
             return
-        gathered, self._gathered = self._gathered, []
+        gathered, self._gathered_replies = self._gathered_replies, []
         self._channel.send([b"".join(gathered)])
         self._replies.extend([self._channel.queued] * len(gathered))
         if self._unread(self._replies) > MOST_UNREAD:
@@ -918,7 +918,7 @@ class Http2(ByteReader):
         """How many answers to calls that are over have not been sent yet."""
         sent = self._channel.queued - self._channel.unsent
         while self._answers and self._answers[0][0] <= sent:
-            self._answered -= self._answers.popleft()[1]
+            self._unsent_bytes -= self._answers.popleft()[1]
         return len(self._answers)
 
     def _widen_window(self, _flags: int, number: int, data: memoryview) -> None:
@@ -955,9 +955,9 @@ class Http2(ByteReader):
         if stream is None or stream.answer is not None:
             return
         size = stream.size = sum(map(len, pieces))
-        self._answered += size
-        if self._answered > MOST_HELD and self.unread > MOST_HELD + self._service.more_unread():
-            self._fail(f"the client leaves {self._answered} bytes of answers unread")
+        self._unsent_bytes += size
+        if self._unsent_bytes > MOST_HELD and self.unread > MOST_HELD + self._service.more_unread():
+            self._fail(f"the client leaves {self._unsent_bytes} bytes of answers unread")
             return
         if size + _PREFIX <= min(_SHORT, self._window, stream.window, self._frame_limit):
             self._window -= size + _PREFIX

@@ -354,7 +354,7 @@ class News:
 
     def __init__(self, tell: Callable[[str], object]):
         self._tell = tell
-        self._reported: Counter[tuple[str, str]] = Counter()
+        self._report_counts: Counter[tuple[str, str]] = Counter()
         """(Who reports, of whom) -> the number of reports."""
         self._told_counts: Counter[str] = Counter()
         """Trainer -> the number of reports that were told of it."""
@@ -368,8 +368,8 @@ class News:
             self._tell(f"{role} can't keep its state, so it could not go on if it ended: {reason}")
         if "news" in fields:
             news, about = fields["news"]
-            self._reported[role, about] += 1
-            if self._reported[role, about] > self._told_counts[about]:
+            self._report_counts[role, about] += 1
+            if self._report_counts[role, about] > self._told_counts[about]:
                 self._told_counts[about] += 1
                 self._tell(visible(news))
 

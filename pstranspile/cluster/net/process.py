@@ -244,14 +244,14 @@ class Watching(SiteListener):
     def __init__(self, site: Site, report: StatusPipe):
         self._site = site
         self._report = report
-        self._last_sent = self._paused = site.now()
+        self._last_sent = self._pause_time = site.now()
         self._waiting: Waiting | None = None
         self._last: Waiting | None = None
         self._waited_seconds: dict[str, float] = {}
 
     def pausing(self) -> None:
         """Notes the beginning of a wait, when the machines can't continue without others."""
-        self._paused = self._site.now()
+        self._pause_time = self._site.now()
         self._waiting = next(iter(self._site.waiting()), None)
 
     def resumed(self) -> None:
@@ -260,7 +260,7 @@ class Watching(SiteListener):
         if self._waiting is not None:
             self._last = self._waiting
             for name in self._waiting.missing:
-                self._waited_seconds[name] = self._waited_seconds.get(name, 0.0) + now - self._paused
+                self._waited_seconds[name] = self._waited_seconds.get(name, 0.0) + now - self._pause_time
         if now - self._last_sent < EVERY:
             return
         past = now - self._last_sent

@@ -234,7 +234,7 @@ class ServerCheckpoints(SiteListener):
         self._site, self._server, self._plan = site, server, plan
         self._initial_steps = 0
         """The number of steps in the checkpoint with which this run began."""
-        self._saved = 0
+        self._saved_step = 0
         self._writing: Thread | None = None
         self._work = Path(plan.target, ".parts")
         self._target = SharedTarget(plan.target, self._work, server.name) if plan.target else None
@@ -264,7 +264,7 @@ class ServerCheckpoints(SiteListener):
             return
         scopes = {one.name: one.scope for one in self._site.cluster.servers}
         manifest = load_server(self._plan.layout, scopes, server.name, self._plan.source)
-        self._initial_steps = self._saved = manifest.step
+        self._initial_steps = self._saved_step = manifest.step
         server.go_on_from(manifest.steps.get(server.name, manifest.step))
 
     def _require_target(self, again: bool) -> None:
@@ -292,7 +292,7 @@ class ServerCheckpoints(SiteListener):
 
     def _save_if_due(self, step: int) -> None:
         every = self._plan.every
-        if self._plan.target and every and step // every > self._saved // every:
+        if self._plan.target and every and step // every > self._saved_step // every:
             self._save(step // every * every)
 
     def end(self) -> None:
@@ -301,7 +301,7 @@ class ServerCheckpoints(SiteListener):
         if self._plan.target:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index >= 0]
             step = self._initial_steps + max(steps, default=-1) + 1 if server.mode else server.updates
-            if server.mode or step > self._saved:
+            if server.mode or step > self._saved_step:
                 self._save(step, "end.")
         self._wait()
 
@@ -330,7 +330,7 @@ class ServerCheckpoints(SiteListener):
         written.
         """
         self._wait()
-        self._saved = step
+        self._saved_step = step
         part = part_of(self._server)
         part = part._replace(values={name: own_copy(value) for name, value in part.values.items()})
         file = self._work / f"{self._server.name}.{mark}{step}.part"

@@ -111,7 +111,7 @@ class LocalMachines:
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
         own = [cluster.machines[name] for name in sorted(self.local_names)]
         self._servers = frozenset(machine.name for machine in own if isinstance(machine, Server))
-        self._asking = {machine.name: machine for machine in own if isinstance(machine, (Trainer, Companion))}
+        self._asking_machines = {machine.name: machine for machine in own if isinstance(machine, (Trainer, Companion))}
         """The machines of this process that ask servers, by name."""
         lone = own[0] if len(own) == 1 else None
         for peer in self.peers.values():
@@ -126,7 +126,7 @@ class LocalMachines:
         due: dict[tuple[str, str], int] = {}
         awaited: dict[str, set[int]] = {}
         left = peer.left
-        machines, asking, rings, steps = self.cluster.machines, self._asking, self.cluster.rings, self._steps
+        machines, asking, rings, steps = self.cluster.machines, self._asking_machines, self.cluster.rings, self._steps
         allowed: object = None
         for message in messages:
             kind, source, target, trainer, step, sequence, _, payload, _ = message
@@ -381,7 +381,7 @@ class Site:
         self._pause = LOOK
         """Seconds to wait for events; few while a connection has to be opened again."""
         trainers = [trainer.name for trainer in cluster.trainers]
-        self._comers = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
+        self._connecting_roles = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
         """The roles whose processes connect to this one: see `process.py`. Servers connect to nobody."""
         for peer in self.peers.values():
             peer.hear(clock())  # a process that has not come yet counts as heard when this one begins
@@ -389,18 +389,18 @@ class Site:
         """The size of the largest frame that a trainer sends, in bytes."""
         self._claims: dict[str, dict[str, float]] = {}
         """For each trainer, the trainers (this one included) that claim it takes no part any more, and since when."""
-        self._why: dict[str, str] = {}
+        self._refusal_reasons: dict[str, str] = {}
         """The reason for which each trainer has refused this one."""
-        self._doubted: set[str] = set()
+        self._doubted_trainers: set[str] = set()
         """The trainers whose claims were reported as doubtful."""
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has opened, by role, until they are welcomed."""
         self._redial: dict[str, float] = {}
         """The time at which to connect to a role again."""
-        self._reported = 0.0
+        self._reported_idle = 0.0
         """The value of `idle` when listeners were last notified of it."""
-        self._looked = clock()
+        self._last_look = clock()
         self._ending = Flag()
         self._questions = 0
         """The number of questions that this process has asked."""
@@ -479,7 +479,7 @@ class Site:
         self.terms.require(fields, self.role, self.peers)
         if fields.get("to", self.role) != self.role:
             raise Objection(f"{fields['to']} was expected at this address, where {self.role} listens")
-        if fields["role"] not in self._comers:
+        if fields["role"] not in self._connecting_roles:
             raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
         received = number_of(fields, "received") if knows else 0
@@ -717,7 +717,7 @@ class Site:
         if about != teller and (about == self.role or about in self.peers):
             self._claims.setdefault(about, {}).setdefault(teller, self._clock())
             if about == self.role:
-                self._why[teller] = visible(why)
+                self._refusal_reasons[teller] = visible(why)
 
     def judge_claims(self, now: float) -> None:
         """Gives up the trainers about which others justly claim that they take no part any more. Raises Refused if this
@@ -733,7 +733,7 @@ class Site:
             if tellers and peer is not None:
                 self.give_up(peer, f"{' and '.join(tellers)} {'do' if tellers[1:] else 'does'} so")
             elif tellers:
-                why = self._why[tellers[0]]
+                why = self._refusal_reasons[tellers[0]]
                 raise PeerRefused(
                     f"{' and '.join(tellers)} {'have' if tellers[1:] else 'has'} given up this {about}: {why}"
                 )
@@ -743,8 +743,12 @@ class Site:
     def _doubt(self, about: str, now: float) -> None:
         """Reports, once, a trainer that claims another one takes no part any more although that one is heard here."""
         for teller, said in sorted(self._claims[about].items()):
-            if now - said > self.terms.lease / 2 and teller not in self._doubted and not self.peers[teller].left:
-                self._doubted.add(teller)
+            if (
+                now - said > self.terms.lease / 2
+                and teller not in self._doubted_trainers
+                and not self.peers[teller].left
+            ):
+                self._doubted_trainers.add(teller)
                 self.report_problem(
                     f"{teller} says that {about} takes no part any more, which is heard here, and stays"
                 )
@@ -829,7 +833,7 @@ class Site:
         seconds.
         """
         end = None if timeout is None else self._clock() + timeout
-        self._looked = self._clock()
+        self._last_look = self._clock()
         while True:
             self.run_machines()
             for listener in self._listeners:
@@ -858,9 +862,9 @@ class Site:
             while not self.events.empty():
                 self._handle(self.events.get(0.0))
         if self.idle < IDLE:
-            self._reported = 0.0
-        elif self.idle - self._reported >= IDLE:
-            self._reported = self.idle
+            self._reported_idle = 0.0
+        elif self.idle - self._reported_idle >= IDLE:
+            self._reported_idle = self.idle
             for listener in self._listeners:
                 listener.idle()
 
@@ -919,12 +923,14 @@ class Site:
 
     def _look_at_the_clock(self) -> None:
         now = self._clock()
-        if now - self._looked < LOOK:
+        if now - self._last_look < LOOK:
             return
-        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy or stopped, and could hear nobody
+        if (
+            now - self._last_look > TICK + self.terms.lease / 4
+        ):  # this process was busy or stopped, and could hear nobody
             for peer in self.peers.values():
                 peer.hear(now)
-        self._looked = now
+        self._last_look = now
         self.turn_away(now)
         self.judge_claims(now)
         for peer in self.peers.values():

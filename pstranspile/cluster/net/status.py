@@ -44,14 +44,14 @@ class Told:
 
     def __init__(self, role: str, clock: Callable[[], float]):
         self._role, self._clock = role, clock
-        self._room, self._looked = float(AT_ONCE), clock()
+        self._room, self._last_look = float(AT_ONCE), clock()
         self._left_out = 0
 
     def __call__(self, text: str) -> None:
         """Prints a line, or counts it as omitted if there were too many."""
         now = self._clock()
-        self._room = min(self._room + (now - self._looked) / SECONDS, float(AT_ONCE))
-        self._looked = now
+        self._room = min(self._room + (now - self._last_look) / SECONDS, float(AT_ONCE))
+        self._last_look = now
         if self._room < 1.0:
             self._left_out += 1
             return

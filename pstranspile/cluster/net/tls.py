@@ -306,7 +306,7 @@ class Guard:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._side = context.wrap_bio(self._incoming, self._outgoing, server, None if server else name)
-        self._shaking = 0
+        self._handshake_bytes = 0
         """Bytes of the handshake that have come."""
         self._sealed = memoryview(b"")
         """The encrypted bytes that are not sent yet."""
@@ -320,8 +320,8 @@ class Guard:
                 self._side.do_handshake()
             except ssl.SSLWantReadError:
                 self.flush()
-                self._shaking += self._receive(RECORD)
-                if self._shaking > MOST_HANDSHAKE:
+                self._handshake_bytes += self._receive(RECORD)
+                if self._handshake_bytes > MOST_HANDSHAKE:
                     raise WireError(f"a handshake has more than {MOST_HANDSHAKE} bytes") from None
             except ssl.SSLError:
                 self.flush()  # sends the alert to the other side
@@ -338,7 +338,7 @@ class Guard:
     @property
     def handshake_begun(self) -> bool:
         """Whether bytes of the handshake have come."""
-        return self._shaking > 0
+        return self._handshake_bytes > 0
 
     @property
     def pending(self) -> bool:

@@ -142,7 +142,7 @@ class Tracing(TurnHook, TrainerListener):
     def __init__(self, site: Site, path: str):
         self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         self._local_names = site.local_names
-        self._began: int | None = None
+        self._step_start: int | None = None
         """The time at which the current step began."""
         for machine in site.cluster.machines.values():
             machine.hook(self)
@@ -162,8 +162,8 @@ class Tracing(TurnHook, TrainerListener):
             if messages and not machine.inbox:
                 self._record_sent(machine.name, messages, begin)
             return
-        if self._began is None and isinstance(machine, Trainer):
-            self._began = begin
+        if self._step_start is None and isinstance(machine, Trainer):
+            self._step_start = begin
         for message in messages:
             if message.source in self._local_names:
                 self._write(event_of(begin, POST, message))
@@ -181,8 +181,8 @@ class Tracing(TurnHook, TrainerListener):
     def step_done(self, trainer: Trainer, step: int) -> None:
         """Records a step of a trainer of this process."""
         end = _now()
-        self._write(Activity(STEP, trainer.name, end if self._began is None else self._began, end, step))
-        self._began = None
+        self._write(Activity(STEP, trainer.name, end if self._step_start is None else self._step_start, end, step))
+        self._step_start = None
 
     def close(self) -> None:
         """Closes the file; nothing more is recorded."""

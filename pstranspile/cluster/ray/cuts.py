@@ -173,7 +173,7 @@ class Cuts:
         self._retained_layout: Layout | None = None
         """The layout of the state that hosts still have from their ended machines, if that is the last cut; else None.
         """
-        self._fetched: dict[str, list[Any]] = {}
+        self._results: dict[str, list[Any]] = {}
         self._findings_are_reported = False
         self._checkpoints: Checkpoints | None = None
 
@@ -182,7 +182,7 @@ class Cuts:
 
         Raises DiagnosticError.
         """
-        self._fetched, self.keeps = {}, {}
+        self._results, self.keeps = {}, {}
         source = Source(self.source) if self.source is not None else None
         self.close()
         checkpoints = self._checkpoints = Checkpoints(job, source, self.target, self.every, self.work, self._settings)
@@ -220,16 +220,16 @@ class Cuts:
         """Takes a machine's part of a step; the last part completes a cut. Raises DiagnosticError."""
         assert self._checkpoints is not None
         part_file(self.work, role, step).write_bytes(part)
-        self._fetched.setdefault(role, []).extend(results)
+        self._results.setdefault(role, []).extend(results)
         if self._checkpoints.part_saved(seed, role, step):
             self.source = str(self.target.folder)
             self._keep(step)
 
     def _keep(self, step: int) -> None:
-        for role, results in self._fetched.items():
+        for role, results in self._results.items():
             history = self.history.setdefault(role, {})
             history.update((result.step, result) for result in results if result.step < step)
-            self._fetched[role] = [result for result in results if result.step >= step]
+            self._results[role] = [result for result in results if result.step >= step]
 
     def end(self, seed: int | None, files: Mapping[str, str], step: int) -> None:
         """Makes a cut after the end of all machines, from the files that they have left. Raises DiagnosticError."""

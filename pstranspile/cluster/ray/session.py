@@ -162,12 +162,12 @@ class Session:
         self._start_time = 0.0
         """The time of the first report since the job was last started, in seconds of the monotonic clock."""
         self._requested_size: tuple[int, int] | None = None
-        self._look, self._ahead, self._head_look = 0.0, AHEAD, 0.0
+        self._next_look, self._seconds_ahead, self._next_head_look = 0.0, AHEAD, 0.0
         self._unreached = False
         """Whether the machines did not reach each other when the job was last started. If it happens twice, it is no
         accident.
         """
-        self._until: int | None = None
+        self._last_step: int | None = None
         """The step after which the trainers end, so that the numbers of machines can change; None if they don't."""
 
     def listen(self, listener: SessionListener) -> None:
@@ -197,7 +197,7 @@ class Session:
                 except NotPlaced as problem:
                     self._shrink(problem)
                     continue
-                if self._until is None:
+                if self._last_step is None:
                     return self._finish_session(files)
                 self._change(files)
         except HeadGone as problem:
@@ -226,7 +226,7 @@ class Session:
         begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
         if self.cuts.keeps:
             print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved_bytes), file=sys.stderr)
-        self._until, self._at = None, {}
+        self._last_step, self._at = None, {}
         addresses = self.hosts.require(sorted(folder.roles, key=lambda role: (not role.startswith("pserver"), role)))
         cluster = folder.cluster(fetch=self.settings.fetch, seed=self.seed)
         cluster.require_sound()
@@ -335,9 +335,9 @@ class Session:
 
     def _require_head(self) -> None:
         """Raises HeadGone if Ray's head is gone, of which machines that train take no notice."""
-        if monotonic() > self._head_look:
+        if monotonic() > self._next_head_look:
             require_head()
-            self._head_look = monotonic() + HEAD_LOOK
+            self._next_head_look = monotonic() + HEAD_LOOK
 
     def _require_answers(self, asked: Mapping[Any, tuple[str, float]]) -> None:
         """Raises Lost if a host has not answered since it was asked for reports, which it does at once."""
@@ -353,27 +353,27 @@ class Session:
         """
         trainers = [role for role in self.hosts.actors if role.startswith("trainer")]
         at = [self._at.get(role, 0) for role in trainers]
-        if self._until is not None or ended or not all(at):
+        if self._last_step is not None or ended or not all(at):
             return
         if not self._others_are_there(len(trainers)):
             return
         now = [self._call_result(role, self.hosts.actors[role].completed_steps.remote()) for role in trainers]
         rate = (max(now) - self._first_step) / max(monotonic() - self._start_time, 1e-3)
-        until = max(now) + max(int(rate * self._ahead), 3)
+        until = max(now) + max(int(rate * self._seconds_ahead), 3)
         if until >= self.steps:
             return
         asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
         held = [self._call_result(role, ref) for role, ref in asked.items()]
         if not all(held):
-            self._ahead *= 2
+            self._seconds_ahead *= 2
             raise Late("a trainer went on past the step in which others were to take part")
-        self._until = until
+        self._last_step = until
 
     def _others_are_there(self, trainers: int) -> bool:
         """Whether other numbers of machines are wanted and all of these machines have a place."""
         machines = len(self.hosts.actors)
-        if self._requested_size is None and self.settings.trainers is not None and monotonic() > self._look:
-            self._look = monotonic() + LOOK
+        if self._requested_size is None and self.settings.trainers is not None and monotonic() > self._next_look:
+            self._next_look = monotonic() + LOOK
             now, most = machines - trainers, self.settings.trainers[1]
             spare = self.hosts.spare(most + self.settings.servers_of(most, now) - machines)
             fitting = self.settings.fitting(machines + spare, now)
@@ -388,14 +388,14 @@ class Session:
 
     def _change(self, files: Mapping[str, bytes]) -> None:
         """Changes the numbers of machines after all have ended at the same step."""
-        assert self._until is not None
+        assert self._last_step is not None
         self._remember(files)
-        self.cuts.end(self.seed, self._paths(files), self._until)
+        self.cuts.end(self.seed, self._paths(files), self._last_step)
         self._recompile()
         plan = self.job.plan
         machines = cluster_of(plan.trainers, len(plan.pservers), " and ")
         verb = "takes" if plan.trainers + len(plan.pservers) == 1 else "take"
-        print(f"pstranspile launch: step {self._until}: {machines} {verb} part", file=sys.stderr)
+        print(f"pstranspile launch: step {self._last_step}: {machines} {verb} part", file=sys.stderr)
 
     def _recompile(self) -> None:
         """Compiles the job for the wanted numbers of machines."""

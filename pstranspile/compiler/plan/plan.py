@@ -115,11 +115,11 @@ class NameMint:
 
     def __init__(self, taken: Iterable[str], declared: Container[str] = ()):
         self._used_names = set(taken)
-        self._declared = declared
+        self._declared_names = declared
 
     def mint(self, wanted: str) -> str:
         """`wanted`, with underscores added if the program (or an earlier request) has it already."""
-        while wanted in self._used_names or wanted in self._declared:
+        while wanted in self._used_names or wanted in self._declared_names:
             wanted += "_"
         self._used_names.add(wanted)
         return wanted
@@ -143,7 +143,7 @@ class NameMint:
         return name
 
     def _is_taken(self, name: str) -> bool:
-        return name in self._used_names or name in self._declared
+        return name in self._used_names or name in self._declared_names
 
 
 def slice_name(variable: str, index: int) -> str:

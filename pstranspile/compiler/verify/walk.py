@@ -297,7 +297,7 @@ class TypeTable:
     def __init__(self) -> None:
         self._numbers: dict[VarType, int] = {VarType(None, None): 0}
         self._types: list[VarType] = [VarType(None, None)]
-        self._declared: dict[object, int] = {}
+        self._declared_numbers: dict[object, int] = {}
 
     def number(self, held: VarType) -> int:
         """The number of a type."""
@@ -314,10 +314,10 @@ class TypeTable:
         if var is None:
             return None
         assumed = var[1:4]
-        number = self._declared.get(assumed)
+        number = self._declared_numbers.get(assumed)
         if number is None:
             tensor = reliable(var)
-            number = self._declared[assumed] = self.number(VarType(tensor, tensor))
+            number = self._declared_numbers[assumed] = self.number(VarType(tensor, tensor))
         return number
 
     def unsure(self, number: int | None) -> int:
@@ -561,7 +561,7 @@ class Walk:
         self._sound: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._attr_numbers: dict[Any, int] = {}
         self._attrs_by_id: dict[int, int] = {}
-        self._reported: set[tuple[str, int | None, str]] = set()
+        self._reported_findings: set[tuple[str, int | None, str]] = set()
         self._frames: list[BlockState] = []
 
     def run(self) -> None:
@@ -818,9 +818,9 @@ class Walk:
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
         """Whether this finding has been reported before; it counts as reported from now on."""
-        count = len(self._reported)
-        self._reported.add((what, owner, name))
-        return len(self._reported) == count
+        count = len(self._reported_findings)
+        self._reported_findings.add((what, owner, name))
+        return len(self._reported_findings) == count
 
     def _report_undeclared(self, op: Op, reading: bool, names: set[str], place: tuple[int, int]) -> None:
         """Reports names without a declaration, each where it is first used.
@@ -845,7 +845,7 @@ class Walk:
         """Checks that role variables are pairs of declared names. On a server they name variables of the trainers."""
         if not check_number(op, place, self.findings) or self.is_server:
             return
-        if any(("undeclared error", None, name) in self._reported for name in op.role_vars or ()):
+        if any(("undeclared error", None, name) in self._reported_findings for name in op.role_vars or ()):
             return
         visible = self.names.visible(place[0])
         check_role_vars(op, place, self.findings, lambda name: self.names.find(name, place[0]), visible)
