@@ -76,7 +76,7 @@ class Call:
     """A call from its headers to the end of its answer, with the fields of the package's own."""
 
     def __init__(self, path: bytes, most: int):
-        self.path, self.most, self.body, self.taken = path, most, bytearray(), False
+        self.path, self.body_limit, self.body, self.is_taken = path, most, bytearray(), False
         self.answer: deque[memoryview] | None = None
 
 
@@ -95,7 +95,7 @@ class WithLibrary(Http2):
         self._h2 = import_module("h2.connection").H2Connection(config)
         self._h2.initiate_connection()
         settings = {
-            codes.MAX_CONCURRENT_STREAMS: max(service.most, 1), codes.INITIAL_WINDOW_SIZE: WIDEST,
+            codes.MAX_CONCURRENT_STREAMS: max(service.open_call_limit, 1), codes.INITIAL_WINDOW_SIZE: WIDEST,
             codes.MAX_FRAME_SIZE: FRAME, codes.MAX_HEADER_LIST_SIZE: MOST_HEADERS,
         }  # fmt: skip
         self._h2.update_settings(settings)
@@ -117,7 +117,7 @@ class WithLibrary(Http2):
     def receive(self, size: int) -> bool:
         self._came += size
         try:
-            if not (self.known or self._over):
+            if not (self.is_admitted or self._over):
                 self._require_few()
             for event in self._h2.receive_data(self._chunk[:size]):
                 handler = self._handlers.get(type(event))
@@ -133,7 +133,7 @@ class WithLibrary(Http2):
     def _request(self, event: Any) -> None:
         number = event.stream_id
         self._calls += 1
-        if len(self._streams) >= self._service.most:
+        if len(self._streams) >= self._service.open_call_limit:
             self._h2.reset_stream(number, REFUSED_STREAM)
             return
         path = next((value for name, value in event.headers if name == b":path"), b"")
@@ -146,7 +146,7 @@ class WithLibrary(Http2):
         stream = self._streams.get(number)
         if stream is None:
             return
-        if len(stream.body) + len(data) > stream.most and not self._has_room(number, stream, memoryview(data)):
+        if len(stream.body) + len(data) > stream.body_limit and not self._has_room(number, stream, memoryview(data)):
             return
         self._held += len(data)
         if self._held > MOST_BODIES:
@@ -352,7 +352,7 @@ def decoded(end: type[Http2], message: bytes, size: int, times: int) -> float:
 
     line: Any = Line()
     http = end(line, CallService("s", {"say": take}, 4))
-    http.known = True
+    http.is_admitted = True
     feed(http, PREFACE + frame(4, 0, 0, b"") + 2 * frame(4, 1, 0, b""))
     first = b"\x83\x86" + b"".join(b"\x40" + write_header(*header)[1:] for header in HEADERS)
     later = b"\x83\x86" + bytes(0xBE + place for place in reversed(range(len(HEADERS))))

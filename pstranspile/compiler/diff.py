@@ -185,9 +185,9 @@ class Keys:
     """Keys of ops: equal for ops with the same meaning, whatever names of the set `generated` they use."""
 
     def __init__(self, generated: frozenset[str]) -> None:
-        self._generated = generated
+        self._generated_names = generated
         self._attrs: dict[tuple[str, int], tuple[Any, ...]] = {}
-        self._kept: list[Attrs] = []  # prevents other objects from getting the ids of these attributes
+        self._live_attrs: list[Attrs] = []  # prevents other objects from getting the ids of these attributes
 
     def op(self, op: Op) -> tuple[Any, ...]:
         """The key of an op."""
@@ -195,7 +195,7 @@ class Keys:
         attrs = self._attrs.get(known)
         if attrs is None:
             attrs = self._attrs[known] = _attrs_key(op.type, op.attrs)
-            self._kept.append(op.attrs)
+            self._live_attrs.append(op.attrs)
         role_vars = self._names(op.role_vars or ())
         return (
             op.type,
@@ -208,9 +208,9 @@ class Keys:
         )
 
     def _names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if self._generated.isdisjoint(names):
+        if self._generated_names.isdisjoint(names):
             return names
-        return tuple([_MASK if name in self._generated else name for name in names])
+        return tuple([_MASK if name in self._generated_names else name for name in names])
 
     def _slots(self, slots: Slots) -> tuple[Any, ...]:
         return tuple(sorted([(slot, self._names(names)) for slot, names in slots.items() if names]))

@@ -448,7 +448,7 @@ class Replay(ABC):
                 self.note(0, place, f"is {numbers.dtype}, not {placed.dtype.text}")
             if wanted is None or placed.table or placed.name in counters:
                 continue
-            started = part.shape == placed.shape and wanted.shape == placed.started
+            started = part.shape == placed.shape and wanted.shape == placed.startup_shape
             sized = started or self._has_same_size(placed.name, wanted)
             if not sized or not close(value, part_of(placed, part, wanted)):
                 self.note(0, place, "does not start as on a single machine")

@@ -707,8 +707,10 @@ class _StepOfTrainers:
         if self.half.facts is not None:
             for counter in _plan(self.half).counters:
                 for server in self.replay.servers:
-                    if self.noticed[trainer, (server, counter.own[trainer])] != 1:
-                        problems.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
+                    if self.noticed[trainer, (server, counter.trainer_counters[trainer])] != 1:
+                        problems.append(
+                            f"{who} did not tell {server} of its step once in %{counter.trainer_counters[trainer]}"
+                        )
 
     def _count(self, result: dict[Place, Value]) -> None:
         """Adds the expected counters of schedules to `result`: those of the server, and the server's counters of each

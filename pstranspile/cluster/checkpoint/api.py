@@ -236,16 +236,16 @@ class Resumed(NamedTuple):
     """The point from which a loaded job goes on.
 
     `step` is the number of steps done; `steps` is the number that each machine has run, on which its random numbers
-    depend, and `seed` the seed of the run (None: the program's own). `kept` names the variables that are not in the
-    checkpoint and keep their values; only variables that the source program does not keep from step to step can be
-    among them. `memory` is the state that machines hold outside of variables, by role name. `dealing` says how rows of
-    data were dealt to trainers until then (None: none were).
+    depend, and `seed` the seed of the run (None: the program's own). `retained_variables` names the variables
+    that are not in the checkpoint and keep their values; only variables that the source program does not keep from step
+    to step can be among them. `memory` is the state that machines hold outside of variables, by role name. `dealing`
+    says how rows of data were dealt to trainers until then (None: none were).
     """
 
     step: int
     steps: dict[str, int]
     seed: int | None
-    kept: tuple[str, ...]
+    retained_variables: tuple[str, ...]
     memory: Memory
     dealing: Dealing | None = None
 
@@ -314,7 +314,14 @@ def load_checkpoint(
     manifest, state = read_checkpoint(folder, _most(layout) if same_program else None)
     assignment = assign(layout, state, scopes)
     assignment.carry_out(scopes)
-    return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept, state.memory, manifest.dealing)
+    return Resumed(
+        manifest.step,
+        dict(manifest.steps),
+        manifest.seed,
+        assignment.retained_variables,
+        state.memory,
+        manifest.dealing,
+    )
 
 
 def _most(layout: Layout) -> int | None:

@@ -33,27 +33,27 @@ class VariablePart(NamedTuple):
 class Placed(NamedTuple):
     """A whole variable of a job, and its holders.
 
-    `parts` make up the whole, in order; the value of a checkpoint comes from them. `others` are further copies (of
-    parts, or of the whole). Without `parts`, the `others` are independent variables of one name. `table`: sparse rows,
-    shared out by id modulo the number of servers. `optional`: it need not have a value (the source program does not
-    keep it from step to step). `started` are the dims in the start-up program, where they differ from those in the
-    program that uses the variable, and `declared` is the place where that program declares it.
+    `parts` make up the whole, in order; the value of a checkpoint comes from them. `other_parts` are further copies (of
+    parts, or of the whole). Without `parts`, the `other_parts` are independent variables of one name. `table`: sparse
+    rows, shared out by id modulo the number of servers. `optional`: it need not have a value (the source program does
+    not keep it from step to step). `startup_shape` are the dims in the start-up program, where they differ from those
+    in the program that uses the variable, and `declaration` is the place where that program declares it.
     """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     parts: tuple[VariablePart, ...]
-    others: tuple[VariablePart, ...]
+    other_parts: tuple[VariablePart, ...]
     table: bool = False
     optional: bool = False
-    started: tuple[int, ...] = ()
-    declared: Location | None = None
+    startup_shape: tuple[int, ...] = ()
+    declaration: Location | None = None
 
     @property
     def holders(self) -> tuple[VariablePart, ...]:
         """All holders of the variable or of parts of it."""
-        return (*self.parts, *self.others)
+        return (*self.parts, *self.other_parts)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class _MachineVar(NamedTuple):
 
     origin: str
     part: VariablePart
-    whole: TensorType
+    whole_type: TensorType
     table: bool = False
 
 
@@ -283,20 +283,20 @@ def _put_together(held: Iterable[_MachineVar], module: Module) -> dict[str, Plac
         started = startup.main_block.vars.get(name) if startup is not None else None
         shape = started.shape if started is not None else ()
         if not shape or shape == placed.shape or placed.table:
-            shape = placed.started
+            shape = placed.startup_shape
         declared = source[name].location if name in source else None
-        result[name] = placed._replace(started=shape, declared=declared)
+        result[name] = placed._replace(startup_shape=shape, declaration=declared)
     return result
 
 
 def _place_variable(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
-    dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole
+    dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole_type
     optional = declared is None or not declared.persistable
     parts = tuple(one.part for one in held)
     if any(one.table for one in held):
         return Placed(name, dtype, shape, parts, (), True, optional)
     servers = tuple(part for part in parts if part.machine.startswith("pserver"))
-    if len({one.whole for one in held}) > 1 and declared is None:
+    if len({one.whole_type for one in held}) > 1 and declared is None:
         return Placed(name, dtype, (), (), parts, optional=True)
     chosen = _cover(servers, shape) or _cover(parts, shape)
     if chosen is None:

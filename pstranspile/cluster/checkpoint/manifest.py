@@ -283,10 +283,10 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
     fields = _Fields(_json(data, place), f"{place}/{MANIFEST}")
     if fields.text("format") != FORMAT:
         fields.refuse(f"`format` is not {FORMAT!r}")
-    if fields.held.get("version") != VERSION:
-        fields.refuse(f"version {fields.held.get('version')!r} is not known, only {VERSION} is")
+    if fields.json_object.get("version") != VERSION:
+        fields.refuse(f"version {fields.json_object.get('version')!r} is not known, only {VERSION} is")
     try:
-        checksum = _checksum(fields.held)
+        checksum = _checksum(fields.json_object)
     except RecursionError:
         fields.refuse("it is nested too deeply")
     if fields.text("checksum") != checksum:
@@ -294,7 +294,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
     steps = fields.dict("steps")
     if not all(map(_is_count, steps.values())):
         fields.refuse("`steps` does not hold counts")
-    seed = fields.held.get("seed")
+    seed = fields.json_object.get("seed")
     if seed is not None and not _is_seed(seed):
         fields.refuse("`seed` is no seed")
     manifest = Manifest(
@@ -309,7 +309,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         seed,
         tuple(_parse_saved(fields.inner(value, "values")) for value in fields.list("values")),
         tuple(_entry(fields.inner(value, "files")) for value in fields.list("files")),
-        _dealing(fields.inner(fields.held["dealing"], "dealing")) if "dealing" in fields.held else None,
+        _dealing(fields.inner(fields.json_object["dealing"], "dealing")) if "dealing" in fields.json_object else None,
         _settings(fields),
     )
     _check(manifest, fields)
@@ -355,14 +355,14 @@ def _dealing(fields: _Fields) -> Dealing:
         fields.refuse("`dealt` does not hold steps and numbers of trainers")
     if not pairs or pairs[0][0] or sorted(pairs) != pairs or not all(trainers for _, trainers in pairs):
         fields.refuse("`dealt` does not say from the first step on how many trainers there were")
-    settings = fields.texts("settings") if "settings" in fields.held else []
+    settings = fields.texts("settings") if "settings" in fields.json_object else []
     if len(settings) in (1, 2):  # the batch, the order, and then files
         fields.refuse("`settings` does not list the files")
     return Dealing(fields.text("data"), tuple((step, trainers) for step, trainers in pairs), tuple(settings))
 
 
 def _settings(fields: _Fields) -> dict[str, str]:
-    held = fields.dict("settings") if "settings" in fields.held else {}
+    held = fields.dict("settings") if "settings" in fields.json_object else {}
     if not all(isinstance(value, str) for value in held.values()):
         fields.refuse("`settings` does not hold texts")
     return cast("dict[str, str]", held)
@@ -405,21 +405,21 @@ class _Fields:
     """A JSON object of a manifest; each value is checked when it is read."""
 
     def __init__(self, held: dict[str, Any], place: str):
-        self.held, self.place = held, place
+        self.json_object, self.place = held, place
 
     def refuse(self, reason: str) -> NoReturn:
         raise DiagnosticError([error("checkpoint-manifest", reason, Location(self.place))])
 
     def text(self, key: str, default: str | None = None) -> str:
-        value = self.held.get(key, default)
+        value = self.json_object.get(key, default)
         return value if isinstance(value, str) else self.refuse(f"`{key}` is not a text")
 
     def number(self, key: str, default: int | None = None) -> int:
-        value = self.held.get(key, default)
+        value = self.json_object.get(key, default)
         return value if _is_count(value) else self.refuse(f"`{key}` is not a count")
 
     def list(self, key: str) -> list[Any]:
-        value = self.held.get(key)
+        value = self.json_object.get(key)
         return cast("list[Any]", value) if isinstance(value, list) else self.refuse(f"`{key}` is not a list")
 
     def texts(self, key: str) -> list[str]:
@@ -427,7 +427,7 @@ class _Fields:
         return result if all(isinstance(text, str) for text in result) else self.refuse(f"`{key}` does not hold texts")
 
     def dict(self, key: str) -> dict[str, Any]:
-        value = self.held.get(key)
+        value = self.json_object.get(key)
         return cast("dict[str, Any]", value) if isinstance(value, dict) else self.refuse(f"`{key}` is not an object")
 
     def inner(self, value: Any, key: str) -> _Fields:

@@ -138,14 +138,14 @@ class Source:
     def __init__(self, folder: str | os.PathLike[str]):
         for tries_left in (2, 1, 0):
             self.place: Path = newest(folder)
-            self._reading = ReadLock(self.place)
-            if self._reading.folder_exists or not tries_left:
+            self._read_lock = ReadLock(self.place)
+            if self._read_lock.folder_exists or not tries_left:
                 break  # otherwise another run has just removed it as outdated, and there is a newer one
         self.manifest: Manifest = read_manifest(self.place)
 
     def close(self) -> None:
         """Unlocks the checkpoint, so that it may be removed as outdated."""
-        self._reading.close()
+        self._read_lock.close()
 
     @property
     def step(self) -> int:
@@ -245,7 +245,7 @@ class Target:
             raise
         self.close = finalize(self, _let_go, lock, made)
         """Unlocks the folder for other runs; removes it if it was made for this run and is empty."""
-        self._runs: dict[str, Identity] = {}
+        self._run_identities: dict[str, Identity] = {}
         try:
             remove_abandoned(self.folder, ".step_", ".part")
             require_own(self.folder, standing)
@@ -261,8 +261,8 @@ class Target:
 
     def record_checkpoint(self, manifest: Manifest, keep: int = KEPT) -> None:
         """Notes that a checkpoint was written, and removes all but the latest `keep` of this run."""
-        self._runs[self.place(manifest.step).name] = identity_of(manifest)
-        forget_older(self.folder, keep, identity_of(manifest), self._runs)
+        self._run_identities[self.place(manifest.step).name] = identity_of(manifest)
+        forget_older(self.folder, keep, identity_of(manifest), self._run_identities)
 
 
 class SharedTarget:
@@ -273,7 +273,7 @@ class SharedTarget:
     """
 
     def __init__(self, folder: str | os.PathLike[str], work: Path, role: str):
-        self._made = _make(folder)
+        self._new_folders = _make(folder)
         work.mkdir(exist_ok=True)
         self._locks = [_lock_folder(Path(folder), shared=True)]
         try:
@@ -286,7 +286,7 @@ class SharedTarget:
         """Unlocks the folder."""
         for lock in reversed(self._locks):
             lock.close()
-        _remove_empty(self._made)
+        _remove_empty(self._new_folders)
 
 
 def _make(path: str | os.PathLike[str]) -> list[Path]:
@@ -385,7 +385,7 @@ def require_storable(layout: Layout, folder: Path, *, as_files: bool = True) -> 
     placed = layout.variables.values()
     whole = [one.name for one in placed if as_files and not one.table]
     parts = [table_file(one.name, len(one.parts) - 1) for one in placed if one.table]
-    own = [machine_file(part.machine, part.name) for one in placed for part in one.others]
+    own = [machine_file(part.machine, part.name) for one in placed for part in one.other_parts]
     require_names([*whole, *parts, *own], whole, str(folder), limits_of(folder))
 
 

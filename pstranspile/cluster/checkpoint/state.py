@@ -200,7 +200,7 @@ def _take(state: State, placed: Placed, held: Mapping[VariablePart, Value]) -> N
     if placed.parts:
         whole = whole_of(placed, held)
         whole = state.values[placed.name] = own_copy(whole) if len(placed.parts) == 1 else whole
-    for part in placed.others:
+    for part in placed.other_parts:
         value = held.get(part)
         if value is not None and not (placed.parts and bitwise_equal(value, part_of(placed, part, whole))):
             state.copies.append(Copy(part, placed.name, own_copy(value)))
@@ -211,7 +211,7 @@ def _misfit(placed: Placed, part: VariablePart, value: Value) -> Diagnostic | No
     reason = "has no value yet" if value is None else misfit(placed, part, value)
     if not reason:
         return None
-    return error("checkpoint-state", f"{where} {reason}", placed.declared, focus=var_text(placed.name))
+    return error("checkpoint-state", f"{where} {reason}", placed.declaration, focus=var_text(placed.name))
 
 
 def misfit(placed: Placed, part: VariablePart, value: Value) -> str:
@@ -229,7 +229,7 @@ def misfit(placed: Placed, part: VariablePart, value: Value) -> str:
         fits = len(data.shape) == len(part.shape) and all(
             want in (-1, have) for have, want in zip(data.shape, part.shape, strict=True)
         )
-        fits = fits or (whole and data.shape == placed.started)
+        fits = fits or (whole and data.shape == placed.startup_shape)
         dims = part.shape
     # what a mode adds to a program (the snapshots of local SGD) may be declared carelessly, as in Fluid
     if fits and (placed.optional or data.dtype.name == NUMPY_TYPES[placed.dtype]):
@@ -260,7 +260,7 @@ class Assignment(NamedTuple):
     """The variables to set on each machine, and the optional variables that keep their values."""
 
     values: dict[str, dict[str, Value]]
-    kept: tuple[str, ...]
+    retained_variables: tuple[str, ...]
 
     def carry_out(self, scopes: Scopes) -> None:
         """Sets the variables. All values are checked and copied before, so nothing can fail half-way."""

@@ -35,7 +35,7 @@ class Counted(NamedTuple):
     """
 
     counts: IdCounts
-    made: Mapping[str, Op]
+    lookups_of_computed_ids: Mapping[str, Op]
     outside: Mapping[str, Uncounted]
 
 

@@ -33,15 +33,15 @@ EMPTY = "empty"
 
 
 class OddBatch(NamedTuple):
-    """The first row of a trainer's batches in which an input is NaN, or infinite, as `what` says; or the first batch
-    without rows (`what` is EMPTY, and there is no input). Steps and rows are counted from 1.
+    """The first row of a trainer's batches in which an input is NaN, or infinite, as `defect` says; or the first batch
+    without rows (`defect` is EMPTY, and there is no input). Steps and rows are counted from 1.
     """
 
     input: str
     step: int
     trainer: int
     row: int
-    what: str = NAN
+    defect: str = NAN
 
 
 class LoaderRows:
@@ -49,7 +49,7 @@ class LoaderRows:
 
     It is given itself, or as `FILE.py:NAME`, which every process looks up for itself. `inputs` are the names of the
     tensors of a batch that is a sequence. `steps` is how many batches are taken of each trainer's, at most; without it
-    they are counted first, by going through them once, up to `most`, of which `counting` is told. Raises
+    they are counted first, by going through them once, up to `batch_limit`, of which `counting` is told. Raises
     DiagnosticError.
     """
 
@@ -59,18 +59,18 @@ class LoaderRows:
         inputs: Sequence[str] = (),
         steps: int | None = None,
         *,
-        most: int | None = None,
+        batch_limit: int | None = None,
         counting: Callable[[str], object] | None = None,
     ):
-        self._inputs, self._steps, self._most, self._counting = tuple(inputs), steps, most, counting
-        self._counted: dict[int, list[int]] = {}
+        self._inputs, self._steps, self._batch_limit, self._on_count = tuple(inputs), steps, batch_limit, counting
+        self._batch_counts: dict[int, list[int]] = {}
         """How many batches each trainer has, where there are so many trainers."""
         self._place = loader if isinstance(loader, str) else getattr(loader, "__qualname__", "the loader")
         self._trainers = 0
         """How many trainers the batches are for."""
-        self._left: dict[str, None] = {}
+        self._unused_names: dict[str, None] = {}
         """What batches hold beside what is fed."""
-        self._odd: dict[tuple[str, str], OddBatch] = {}
+        self._odd_batches: dict[tuple[str, str], OddBatch] = {}
         """The first row in which an input is NaN, or infinite, and the first batch without rows, of all trainers."""
         self.any_id = False
         """Whether ids may be such that no table has a row for them."""
@@ -79,9 +79,9 @@ class LoaderRows:
         self._loader = _looked_up(loader) if isinstance(loader, str) else loader
         self._file = "" if not isinstance(loader, str) else loader
         code = getattr(loader, "__code__", None)
-        self._where = Location(self._file) if self._file else None
+        self._location = Location(self._file) if self._file else None
         if code is not None:
-            self._where = Location(code.co_filename, code.co_firstlineno)
+            self._location = Location(code.co_filename, code.co_firstlineno)
 
     def __getstate__(self) -> dict[str, Any]:
         """The loader for another process, which looks it up in its file."""
@@ -103,14 +103,14 @@ class LoaderRows:
 
     def _counts(self, trainers: int) -> list[int]:
         """How many batches each trainer has, at most `most`. Raises DiagnosticError where none has any."""
-        if trainers in self._counted:
-            return self._counted[trainers]
-        if self._counting is not None:
-            self._counting(self._place)
-        counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._most)) for rank in range(trainers)]
+        if trainers in self._batch_counts:
+            return self._batch_counts[trainers]
+        if self._on_count is not None:
+            self._on_count(self._place)
+        counts = [sum(1 for _ in islice(self.batches(rank, trainers), self._batch_limit)) for rank in range(trainers)]
         if not any(counts):
             raise self.loader_error("it gives no batches")
-        self._counted[trainers] = counts
+        self._batch_counts[trainers] = counts
         return counts
 
     def take_any_id(self) -> None:
@@ -125,11 +125,11 @@ class LoaderRows:
     @property
     def location(self) -> Location | None:
         """The place of the function; None where its code is not known."""
-        return self._where
+        return self._location
 
     def loader_error(self, message: str) -> DiagnosticError:
         """An error about the loader, at its place in the user's code if that is known."""
-        return DiagnosticError([error("data-source", message, self._where)])
+        return DiagnosticError([error("data-source", message, self._location)])
 
     def dealing(self, trainers: int) -> Dealing:
         """How the batches are dealt: as the function says for so many trainers."""
@@ -149,19 +149,19 @@ class LoaderRows:
         """What is to be told of values in the batches so far that are not fed or are not finite, of batches
         without rows, and of rows that no trainer gets.
         """
-        found = left_out_of_feed(self._left, (), (), Location(self._place))
+        found = left_out_of_feed(self._unused_names, (), (), Location(self._place))
         left = self._loader.leftover_rows(self._trainers) if isinstance(self._loader, DatasetBatches) else 0
         if left:
             message = f"{self._place}: the last {quantity(left, 'row')} of each epoch "
             message += f"{'is' if left == 1 else 'are'} fewer than the {self._trainers} trainers, and left out"
             found.append(warning("feed-shares", message))
-        for first in sorted(self._odd.values(), key=lambda one: (one.step, one.trainer, one.input, one.what)):
+        for first in sorted(self._odd_batches.values(), key=lambda one: (one.step, one.trainer, one.input, one.defect)):
             whose = f" of the batch of trainer {first.trainer}" if self._trainers > 1 else ""
-            message = f"{first.input} is {first.what} in step {first.step}, row {first.row}{whose}"
-            if first.what == EMPTY:
+            message = f"{first.input} is {first.defect} in step {first.step}, row {first.row}{whose}"
+            if first.defect == EMPTY:
                 whose = f" of trainer {first.trainer}" if self._trainers > 1 else ""
                 message = f"the batch{whose} in step {first.step} has no rows, so it trains nothing"
-            found.append(warning(ODD.get(first.what, "data-empty"), message, Location(self._place)))
+            found.append(warning(ODD.get(first.defect, "data-empty"), message, Location(self._place)))
         return found
 
     def tell_of_batches(self, on_left: Callable[[str], object], on_odd: Callable[[OddBatch], object]) -> None:
@@ -172,8 +172,8 @@ class LoaderRows:
 
     def record_unfed_value(self, name: str) -> None:
         """Records that a value of the batches was not fed, here or in another process."""
-        if name not in self._left:
-            self._left[name] = None
+        if name not in self._unused_names:
+            self._unused_names[name] = None
             if self._on_left is not None:
                 self._on_left(name)
 
@@ -181,15 +181,15 @@ class LoaderRows:
         """A trainer's batch holds NaN or infinity, or no rows, here or in another process. The first of all trainers is
         kept.
         """
-        known = self._odd.get((found.input, found.what))
+        known = self._odd_batches.get((found.input, found.defect))
         if known is None or found[1:] < known[1:]:
-            self._odd[found.input, found.what] = found
+            self._odd_batches[found.input, found.defect] = found
             if self._on_odd is not None:
                 self._on_odd(found)
 
     def batches(self, rank: int, trainers: int) -> Iterator[dict[str, Any]]:
         """The batches of a trainer, as arrays by input. Raises DiagnosticError, with the user's line for what fails."""
-        file = self._file.rpartition(":")[0] or (self._where.file if self._where else self._place)
+        file = self._file.rpartition(":")[0] or (self._location.file if self._location else self._place)
         try:
             signature(self._loader).bind(rank, trainers)
         except TypeError:
@@ -342,16 +342,16 @@ class _Batches:
     """
 
     def __init__(self, rows: LoaderRows, rank: int, programs: Sequence[Program], counted: int):
-        self._rows, self._rank, self._trainers, self._counted = rows, rank, len(programs), counted
+        self._rows, self._rank, self._trainers, self._batch_count = rows, rank, len(programs), counted
         self._variables = programs[rank].main_block.vars
         self._any_dims = overwritten_inputs(programs[rank])
         self._fed_inputs = FedInputs(programs[rank], any_id=rows.any_id)
-        self._odd: set[tuple[str, str]] = set()
+        self._reported_defects: set[tuple[str, str]] = set()
         """What has been told of inputs, and is not looked for once more."""
         self._begin()
 
     def _begin(self) -> None:
-        self._given = self._rows.batches(self._rank, self._trainers)
+        self._iterator = self._rows.batches(self._rank, self._trainers)
         self._step, self._batch = -1, cast("dict[str, Any] | None", {})
 
     def of(self, step: int) -> Mapping[str, Any] | None:
@@ -359,12 +359,13 @@ class _Batches:
         if step < self._step:
             self._begin()
         while self._step < step and self._batch is not None:
-            self._batch = next(self._given, None)
+            self._batch = next(self._iterator, None)
             self._step += 1
-            if self._batch is None and self._step < self._counted:
+            if self._batch is None and self._step < self._batch_count:
                 raise self._rows.loader_error(
-                    f"it gave {self._counted} batches to trainer {self._rank} when they were counted, and {self._step} "
-                    "when it was called once more; it must give the same each time, or --steps N says how many it gives"
+                    f"it gave {self._batch_count} batches to trainer {self._rank} when they were counted, and "
+                    f"{self._step} when it was called once more; it must give the same each time, or --steps N says "
+                    "how many it gives"
                 )
             if self._batch is not None:
                 for name in [known for known in self._batch if known not in self._variables]:
@@ -401,6 +402,6 @@ class _Batches:
                 self._report_odd_batch(name, what, int(found[0]))
 
     def _report_odd_batch(self, name: str, what: str, row: int) -> None:
-        if (name, what) not in self._odd:
-            self._odd.add((name, what))
+        if (name, what) not in self._reported_defects:
+            self._reported_defects.add((name, what))
             self._rows.holds_odd(OddBatch(name, self._step + 1, self._rank, row + 1, what))

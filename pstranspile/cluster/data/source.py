@@ -117,9 +117,9 @@ class _Batches:
     """The batches of rows, each kept until every trainer has taken it."""
 
     def __init__(self, rows: GivenRows, batch: int, epochs: int, wanted: Sequence[Input], trainers: int):
-        self._given, self._batch, self._epochs, self._inputs = rows, batch, epochs, wanted
-        self._taken = [-1] * trainers
-        self._known: dict[int, dict[str, Any] | None] = {}
+        self._row_source, self._batch, self._epochs, self._inputs = rows, batch, epochs, wanted
+        self._last_steps = [-1] * trainers
+        self._step_values: dict[int, dict[str, Any] | None] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -130,7 +130,7 @@ class _Batches:
     def _rows_by_step(self) -> Iterator[list[Mapping[str, Any]]]:
         """Yields the rows of each step."""
         for _ in range(self._epochs):
-            given: Any = self._given() if callable(self._given) else self._given
+            given: Any = self._row_source() if callable(self._row_source) else self._row_source
             if not hasattr(given, "__iter__"):
                 raise wrong_type("Rows", "a function that gives a list of rows", given)
             rows: Iterator[Mapping[str, Any]] = iter(given)
@@ -143,21 +143,21 @@ class _Batches:
         Raises DiagnosticError for rows that can't be fed, or that are gone because they could be iterated over only
         once.
         """
-        if step < self._step and step not in self._known:
-            if isinstance(self._given, Iterator):
+        if step < self._step and step not in self._step_values:
+            if isinstance(self._row_source, Iterator):
                 message = f"the rows of step {step + 1} are gone: they could be iterated over only once"
                 raise DiagnosticError([error("data-source", message)])
             self._begin()
         while self._step <= step:
             rows = next(self._iterator, None)
             if self._step == step:
-                self._known[step] = None if rows is None else self._values(rows)
+                self._step_values[step] = None if rows is None else self._values(rows)
             self._number += len(rows or ())
             self._step += 1
-        self._taken[trainer] = step
-        result = self._known[step]
-        for old in [known for known in self._known if known < min(self._taken)]:
-            del self._known[old]
+        self._last_steps[trainer] = step
+        result = self._step_values[step]
+        for old in [known for known in self._step_values if known < min(self._last_steps)]:
+            del self._step_values[old]
         return result
 
     def _values(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -391,16 +391,16 @@ class Schedule:
         self.in_epoch = -(-order.rows // batch)
         """Steps of an epoch."""
         self.steps = self.in_epoch * epochs
-        self._known: tuple[int, list[tuple[int, Deal]]] = (-1, [])
+        self._epoch_deals: tuple[int, list[tuple[int, Deal]]] = (-1, [])
 
     def deal(self, step: int) -> tuple[int, int, Deal]:
         """The epoch of a step, the number of the step within its deal, and this deal."""
         epoch = step // self.in_epoch
-        known, result = self._known
+        known, result = self._epoch_deals
         if known != epoch:
             first = epoch * self.in_epoch
             result = deals(self.order.line(epoch), self.batch, self.dealt, first, self.in_epoch)
-            self._known = (epoch, result)
+            self._epoch_deals = (epoch, result)
         begin, deal = next(item for item in reversed(result) if item[0] <= step)
         return epoch, step - begin, deal
 
@@ -430,7 +430,7 @@ class Cursor:
         from concurrent.futures import ThreadPoolExecutor  # imported here, because servers read no rows
 
         # One thread converts a unit to columns while another one reads the file.
-        self._reading = ThreadPoolExecutor(2, "data")
+        self._read_pool = ThreadPoolExecutor(2, "data")
 
     def __call__(self, step: int) -> Mapping[str, Any] | None:
         """The feed of a step; None after the last. Raises DiagnosticError."""
@@ -457,7 +457,7 @@ class Cursor:
 
     def close(self) -> None:
         """Shuts down the threads that read files; no more steps can be requested."""
-        self._reading.shutdown(wait=False, cancel_futures=True)
+        self._read_pool.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, step: int) -> Made:
         epoch, number, deal = self._schedule.deal(step)
@@ -506,7 +506,7 @@ class Cursor:
     def _unit(self, unit: int) -> Future[Chunk]:
         """The rows of a unit, as a future. Reading begins with the first call."""
         if unit not in self._units:
-            self._units[unit] = self._reading.submit(self._read, unit)
+            self._units[unit] = self._read_pool.submit(self._read, unit)
         return self._units[unit]
 
 
@@ -521,12 +521,12 @@ MOST_COUNTED = 1000
 
 
 class NotFinite(NamedTuple):
-    """A row of a file (its number, counted from 1) that holds NaN in a column, or infinity, as `what` says."""
+    """A row of a file (its number, counted from 1) that holds NaN in a column, or infinity, as `defect` says."""
 
     file: str
     column: str
     number: int
-    what: str = NAN
+    defect: str = NAN
 
 
 @check_arguments
@@ -577,13 +577,13 @@ class Data:
             name: (taken,) if isinstance(taken, str) else tuple(taken) for name, taken in (columns or {}).items()
         }
         self._names, self._format, self._separator = tuple(names), format, separator
-        self._skip = bad_rows == "skip"
+        self._skips_bad_rows = bad_rows == "skip"
         self._known_ids = False
         self._rows: tuple[Sequence[Input], _AllUnits] | None = None
         self._schedule: Schedule | None = None
         self._bad: dict[tuple[str, int], LeftOut] = {}
-        self._odd: dict[tuple[str, str, str], dict[int, None]] = {}
-        self._left: dict[tuple[str, ...], str] = {}
+        self._odd_rows: dict[tuple[str, str, str], dict[int, None]] = {}
+        self._unused_columns: dict[tuple[str, ...], str] = {}
         """The columns that no input takes, with the first file that has them."""
         self._on_bad: Callable[[LeftOut], object] | None = None
         self._on_odd: Callable[[NotFinite], object] | None = None
@@ -598,7 +598,7 @@ class Data:
         if self._columns:
             pairs = [f"{name}={','.join(taken)}" for name, taken in self._columns.items()]
             parts.append(f"columns {name_list(pairs, SHOWN)}")
-        parts += ["bad rows skipped"] if self._skip else []
+        parts += ["bad rows skipped"] if self._skips_bad_rows else []
         return f"<Data of {name_list(self.files, SHOWN)}: {', '.join(parts)}>"
 
     @check_arguments
@@ -674,7 +674,7 @@ class Data:
 
     def _note_left(self, file: str, columns: Sequence[str]) -> None:
         if columns:
-            self._left.setdefault(tuple(columns), file)
+            self._unused_columns.setdefault(tuple(columns), file)
 
     @check_arguments
     def readers(self, wanted: ReadRequest) -> dict[str, FileReader]:
@@ -718,13 +718,17 @@ class Data:
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about columns that are not fed, and about the bad rows so far."""
-        left = [one for names, file in self._left.items() for one in left_out_of_feed(names, (), (), Location(file))]
+        left = [
+            one
+            for names, file in self._unused_columns.items()
+            for one in left_out_of_feed(names, (), (), Location(file))
+        ]
         shown = [
             warning("data-row", f"{_which(row)} is left out: {row.reason}", _place(row)) for row in self.bad[:SHOWN]
         ]
         if len(self._bad) > SHOWN:
             shown.append(warning("data-row", f"{len(self._bad) - SHOWN} more rows are left out"))
-        return [*left, *shown, *(self._of_odd(*key, self._odd[key]) for key in sorted(self._odd))]
+        return [*left, *shown, *(self._of_odd(*key, self._odd_rows[key]) for key in sorted(self._odd_rows))]
 
     def _of_odd(self, file: str, column: str, what: str, rows: Collection[int]) -> Diagnostic:
         first, more = min(rows), ""
@@ -749,7 +753,7 @@ class Data:
         return [(os.path.basename(file), os.path.getsize(file) if os.path.exists(file) else 0) for file in self.files]
 
     def _note(self, rows: Sequence[LeftOut]) -> None:
-        if not self._skip:
+        if not self._skips_bad_rows:
             order = {file: number for number, file in enumerate(self.files)}
             ordered = sorted(rows, key=lambda row: (order.get(row.file, len(order)), row.number))
             told = [
@@ -766,7 +770,7 @@ class Data:
     def holds_odd(self, row: NotFinite) -> None:
         """Records that a row with NaN or infinity was fed, here or in another process."""
         row = row._replace(file=self._as_named(row.file))
-        known = self._odd.setdefault((row.file, row.column, row.what), {})
+        known = self._odd_rows.setdefault((row.file, row.column, row.defect), {})
         if row.number not in known and len(known) < MOST_COUNTED:
             known[row.number] = None
             if self._on_odd is not None:

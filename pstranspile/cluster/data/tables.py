@@ -531,10 +531,10 @@ class ParquetReader:
             self._size: int = source.size() if source else os.path.getsize(file)
         self._alone = Lock()
         seeing = _shown_by("import pyarrow.parquet as p", "p.read_schema(sys.argv[1])", file)
-        self._mapped = map_columns(
+        self._column_map = map_columns(
             wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
         )
-        _require_types(self._mapped, schema, file)
+        _require_types(self._column_map, schema, file)
 
     def units(self) -> list[Unit]:
         """A unit for each row group."""
@@ -551,14 +551,14 @@ class ParquetReader:
         with reading(self.file), self._alone:
             taken = _WIDEST * self._values(unit)
             _require_size(self.file, self._size, taken, f"row group {unit.place + 1}")
-            table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._mapped))
-        return chunk_of(table, self._mapped, unit)
+            table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._column_map))
+        return chunk_of(table, self._column_map, unit)
 
     def _values(self, unit: Unit) -> int:
         """How many values the fed columns have in a row group."""
         group = self._parquet.metadata.row_group(unit.place)
         columns = map(group.column, range(group.num_columns))
-        names = _columns_of(self._mapped)
+        names = _columns_of(self._column_map)
         alike = tuple(f"{name}." for name in names)  # prefixes of columns of lists
         return sum(
             one.num_values for one in columns if one.path_in_schema in names or one.path_in_schema.startswith(alike)
@@ -578,16 +578,16 @@ class ArrowReader:
             schema = pyarrow.ipc.open_file(source).schema
         self._alone = Lock()
         seeing = _shown_by("import pyarrow as p", "p.ipc.open_file(sys.argv[1]).schema", file)
-        self._mapped = map_columns(
+        self._column_map = map_columns(
             wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
         )
-        _require_types(self._mapped, schema, file)
+        _require_types(self._column_map, schema, file)
         self._size: int = source.size()
-        fields = sorted(schema.names.index(name) for name in _columns_of(self._mapped))
+        fields = sorted(schema.names.index(name) for name in _columns_of(self._column_map))
         with reading(file):
             options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
             self._arrow = pyarrow.ipc.open_file(source, options=options)
-            self._batches, self._taken = self._measure_batches(source, schema, fields)
+            self._batches, self._batch_bytes = self._measure_batches(source, schema, fields)
 
     def _measure_batches(self, source: Any, schema: Any, fields: Sequence[int]) -> tuple[list[Batch], list[int]]:
         """The batches, and the most bytes that each takes once its `fields` are read. Raises DiagnosticError."""
@@ -627,10 +627,12 @@ class ArrowReader:
         import pyarrow
 
         with reading(self.file), self._alone:
-            _require_size(self.file, self._size, self._taken[unit.place], f"batch {unit.place + 1}")
-            table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(_columns_of(self._mapped))
+            _require_size(self.file, self._size, self._batch_bytes[unit.place], f"batch {unit.place + 1}")
+            table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(
+                _columns_of(self._column_map)
+            )
             table.validate(full=True)  # a file may hold lists that end outside of it
-        return chunk_of(table, self._mapped, unit)
+        return chunk_of(table, self._column_map, unit)
 
 
 def _nodes(kind: Any) -> int:

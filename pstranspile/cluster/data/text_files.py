@@ -637,10 +637,10 @@ class LineReader:
     ):
         self.file = file
         self._objects = objects
-        self._mapped = mapped
+        self._column_map = mapped
         self._header = header
         self._parse = parse
-        self._why = why
+        self._rejection_reason = why
         """Returns the reason why a row can't be fed, from the row's text and Arrow's message about it."""
 
     def units(self) -> list[Unit]:
@@ -667,7 +667,7 @@ class LineReader:
 
     def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, Why]) -> Chunk:
         kept = np.array([row for row in range(unit.rows) if row not in reasons]) if reasons else np.arange(unit.rows)
-        made = chunk_of(table, self._mapped, unit)
+        made = chunk_of(table, self._column_map, unit)
         if not reasons and not made.bad:
             return made
         reasons = {**reasons, **{int(kept[row]): Why(bad.reason) for row, bad in made.bad.items()}}
@@ -700,7 +700,7 @@ class LineReader:
         if len(rows) == 1:
             returns = b"\r" in lines.text(rows[0]) and reason == "it is more than one row"
             reason += ": a carriage return stands in it" if returns else ""
-            reasons[rows[0]] = self._why(lines.text(rows[0]), _plain(reason))
+            reasons[rows[0]] = self._rejection_reason(lines.text(rows[0]), _plain(reason))
             return
         middle = len(rows) // 2
         self._search(lines, rows[:middle], reasons)

@@ -37,7 +37,7 @@ class AsynchronousServer(Server):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        self._served = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
+        self._block_numbers = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
         """The number of the block of each gradient."""
 
     def open(
@@ -57,15 +57,15 @@ class AsynchronousServer(Server):
         program.
         """
         made: dict[int, Block] = {}
-        for name, index in self._served.items():
+        for name, index in self._block_numbers.items():
             if index not in made:
                 made[index] = self._block(block_alone(self.main, index), name)
-        return {name: made[index] for name, index in self._served.items()}
+        return {name: made[index] for name, index in self._block_numbers.items()}
 
     @cached_property
     def backups(self) -> dict[str, tuple[str, ...]]:
         """The variables with each trainer's last copy of a parameter (DC-ASGD), by parameter."""
-        return backups_of(self.main, self._served.values())
+        return backups_of(self.main, self._block_numbers.values())
 
     @cached_property
     def _rates(self) -> Block | None:

@@ -21,9 +21,9 @@ COLUMN = 18
 
 
 class Arrow(NamedTuple):
-    """Similar messages that went together. `what` happened to them at `tick`; they were sent at `posted`."""
+    """Similar messages that went together. `occurrence` happened to them at `tick`; they were sent at `posted`."""
 
-    what: str
+    occurrence: str
     kind: str
     source: str
     target: str
@@ -43,7 +43,7 @@ class Arrow(NamedTuple):
         else:
             what = " ".join(filter(None, (what, *self.names)))
         size = f", {size_label(self.bytes)}" if self.bytes else ""
-        return what + size + ("" if self.what == DELIVER else f" ({self.what})")
+        return what + size + ("" if self.occurrence == DELIVER else f" ({self.occurrence})")
 
 
 class Section(NamedTuple):
@@ -68,11 +68,11 @@ def arrows_of(events: Iterable[Event]) -> list[Arrow]:
     result: list[Arrow] = []
     last: dict[str, int] = {}
     for event in events:
-        if event.what == POST:
+        if event.occurrence == POST:
             posted.setdefault(event.message, event.tick)
             continue
         arrow = Arrow(
-            event.what, event.kind, event.source, event.target, event.trainer, event.step,
+            event.occurrence, event.kind, event.source, event.target, event.trainer, event.step,
             posted.get(event.message, event.tick), event.tick, (event.variable,), event.bytes,
         )  # fmt: skip
         before = last.get(event.target, -1)
@@ -81,7 +81,7 @@ def arrows_of(events: Iterable[Event]) -> list[Arrow]:
             result[before] = one._replace(names=one.names + arrow.names, bytes=one.bytes + arrow.bytes)
             continue
         last[event.target] = len(result)
-        if event.what != LOST:  # the target does not see a message that was lost
+        if event.occurrence != LOST:  # the target does not see a message that was lost
             last[event.source] = len(result)
         result.append(arrow)
     return result
@@ -147,7 +147,7 @@ def _line(arrow: Arrow, machines: Sequence[str], column: int) -> str:
     start, end = places[machines.index(arrow.source)], places[machines.index(arrow.target)]
     low, high = min(start, end), max(start, end)
     line[low + 1 : high] = "-" * (high - low - 1)
-    if arrow.what == LOST:
+    if arrow.occurrence == LOST:
         line[(low + high) // 2] = "x"
     elif start < end:
         line[high - 1] = ">"
@@ -239,7 +239,7 @@ def chart_svg(recorder: Recorder, first: int, last: int) -> str:
 
 
 def _look(arrow: Arrow) -> Look:
-    return _OF_KIND[arrow.kind] if arrow.what == DELIVER else TROUBLE
+    return _OF_KIND[arrow.kind] if arrow.occurrence == DELIVER else TROUBLE
 
 
 def _markers(looks: Sequence[Look]) -> Iterator[str]:
@@ -289,7 +289,7 @@ def _arrow(arrow: Arrow, label: str, y: float, page: _Page) -> Iterator[str]:
     x1, x2 = page.x[arrow.source], page.x[arrow.target]
     colour, way = _look(arrow).colour, 1 if x1 <= x2 else -1
     shown = label if len(label) <= page.letters else label[: page.letters - 1] + "…"
-    taken = arrow.what == DELIVER
+    taken = arrow.occurrence == DELIVER
     yield "<g>"
     yield f"<title>{escape(_tooltip(arrow, label))}</title>"
     yield f'<text x="12" y="{y:g}" fill="#999" font-size="9">{arrow.tick}</text>'
@@ -308,5 +308,5 @@ def _arrow(arrow: Arrow, label: str, y: float, page: _Page) -> Iterator[str]:
 
 def _tooltip(arrow: Arrow, label: str) -> str:
     """The whole label of an arrow, when and between which machines it went, and the variables."""
-    when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.posted}, {arrow.what} at tick {arrow.tick}"
+    when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.posted}, {arrow.occurrence} at tick {arrow.tick}"
     return "\n".join([label, when, *(name for name in arrow.names if name and len(arrow.names) > 1)])

@@ -232,7 +232,7 @@ class AsyncCommunicator(Companion):
         self._servers = servers
         self.settings = settings
         self._queues: list[_Queued] = []
-        self._full: tuple[Blocked, _Queued, Value] | None = None
+        self._blocked_value: tuple[Blocked, _Queued, Value] | None = None
         """The value that the trainer waits to put into a full queue."""
         self._requests: list[Request] = []
         """The requests of each round."""
@@ -272,7 +272,7 @@ class AsyncCommunicator(Companion):
                 self._enqueue(queue, value)
                 return None
             room = Blocked(trainer, "room in the queue of its communicator")
-            self._full = room, queue, value
+            self._blocked_value = room, queue, value
             return room
 
         return run
@@ -337,8 +337,8 @@ class AsyncCommunicator(Companion):
                 )
             except ValueError as problem:
                 raise DiagnosticError([at_op("cluster-op", str(problem), queue.op)]) from None
-        if sent and self._full is not None:
-            (room, queue, value), self._full = self._full, None
+        if sent and self._blocked_value is not None:
+            (room, queue, value), self._blocked_value = self._blocked_value, None
             self._enqueue(queue, value)
             room.release()
         return sent
@@ -357,7 +357,7 @@ class AsyncCommunicator(Companion):
         super().restart()
         for queue in self._queues:
             queue.values.clear()
-        self._full = None
+        self._blocked_value = None
 
     @property
     def quiet(self) -> bool:
@@ -430,22 +430,22 @@ class GeoCommunicator(Companion):
         self._push_every = push_every
         self._trainers = trainers
         self.parameters = self._find(servers, placement)
-        self._old: dict[str, Array] = {}
+        self._exchanged_values: dict[str, Array] = {}
         """The values of the parameters after the last exchange."""
-        self._touched: dict[str, list[Array]] = {p.name: [] for p in self.parameters if p.sparse}
+        self._touched_rows: dict[str, list[Array]] = {p.name: [] for p in self.parameters if p.sparse}
         """The rows of sparse parameters that the trainer has used since the last exchange."""
-        self._since = 0
+        self._steps_since_exchange = 0
         """The number of the trainer's steps since the last exchange."""
-        self._counted = 0
+        self._counted_step = 0
         """The step of the trainer that was counted last."""
-        self._due = False
+        self._exchange_is_due = False
         """Whether an exchange is to begin."""
         self._restarted = False
         """Whether the trainer was started again, and has not fetched the parameters yet."""
         self._room: Blocked | None = None
         """The trainer's wait for an exchange to begin; None if it does not wait."""
         self.exchanges = 0
-        self._given: Mapping[str, Array] | None = None
+        self._initial_state: Mapping[str, Array] | None = None
         """The state to begin with in place of the trainer's variables, if one was given."""
 
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
@@ -471,8 +471,8 @@ class GeoCommunicator(Companion):
         step.
         """
         super().restart()
-        self._since, self._due, self._room, self._given = 0, False, None, None
-        for rows in self._touched.values():
+        self._steps_since_exchange, self._exchange_is_due, self._room, self._initial_state = 0, False, None, None
+        for rows in self._touched_rows.values():
             rows.clear()
         self._restarted = True
 
@@ -505,14 +505,14 @@ class GeoCommunicator(Companion):
     def _tick(self, exchange: Exchange) -> Action:
         self.op = exchange.op
         tables: Any = exchange.op.attrs.get("send_varnames", ())
-        touched = [self._touched.get(table) for table in tables]
+        touched = [self._touched_rows.get(table) for table in tables]
 
         def run(values: tuple[Value, ...]) -> Blocked | None:
             for ids, rows in zip(values, touched, strict=False):
                 if rows is not None:
                     used = np.unique(ids.data if ids.__class__ is LoDTensor else ids)
                     rows.append(used[used >= 0])  # a negative number is none
-            if self._since >= self._push_every:  # as many steps as fit into Fluid's queue
+            if self._steps_since_exchange >= self._push_every:  # as many steps as fit into Fluid's queue
                 self._room = Blocked(self.trainer, "its communicator to begin the next exchange")
                 return self._room
             self._count()
@@ -523,19 +523,19 @@ class GeoCommunicator(Companion):
     def _count(self) -> None:
         if not self.parameters:
             return  # there is nothing to exchange
-        self._since += 1
-        self._counted = self.trainer.step
-        if self._since >= self._push_every:
-            self._due = True
+        self._steps_since_exchange += 1
+        self._counted_step = self.trainer.step
+        if self._steps_since_exchange >= self._push_every:
+            self._exchange_is_due = True
             self.network.scheduler.wake(self)
 
     def begin_training(self) -> Blocked | None:
         """Stores the trainer's parameters as the values of the last exchange. A trainer that was restarted fetches them
         first.
         """
-        self._old = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
-        if self._given is not None:
-            given, self._given = self._given, None
+        self._exchanged_values = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
+        if self._initial_state is not None:
+            given, self._initial_state = self._initial_state, None
             self._take_back(given)
             return None
         if not self._restarted or not self.parameters:
@@ -562,11 +562,11 @@ class GeoCommunicator(Companion):
 
     def own_memory(self) -> dict[str, Array]:
         """The state of this machine between steps, without the trainer's variables: arrays by name."""
-        result: dict[str, Array] = {"since": np.array([self._since], "int64")}
+        result: dict[str, Array] = {"since": np.array([self._steps_since_exchange], "int64")}
         for parameter in self.parameters:
-            result[f"old/{parameter.name}"] = np.array(self._old[parameter.name])
+            result[f"old/{parameter.name}"] = np.array(self._exchanged_values[parameter.name])
             if parameter.sparse:
-                touched = self._touched[parameter.name]
+                touched = self._touched_rows[parameter.name]
                 result[f"touched/{parameter.name}"] = np.unique(np.concatenate([np.empty(0, "int64"), *touched]))
         return result
 
@@ -587,18 +587,18 @@ class GeoCommunicator(Companion):
         """Sets the state from `own_memory` that is restored when the trainer's start-up program has ended. The trainer
         has not begun yet.
         """
-        self._given = memory
+        self._initial_state = memory
 
     def _take_back(self, memory: Mapping[str, Array]) -> None:
-        self._since = int(memory["since"][0]) if "since" in memory else 0
-        self._counted = max(self.trainer.step - 1, 0)
+        self._steps_since_exchange = int(memory["since"][0]) if "since" in memory else 0
+        self._counted_step = max(self.trainer.step - 1, 0)
         for parameter in self.parameters:
             name = parameter.name
             if f"old/{name}" in memory:
-                self._old[name] = np.array(memory[f"old/{name}"])
+                self._exchanged_values[name] = np.array(memory[f"old/{name}"])
             if parameter.sparse:
                 touched = memory.get(f"touched/{name}")
-                self._touched[name] = [] if touched is None else [np.array(touched)]
+                self._touched_rows[name] = [] if touched is None else [np.array(touched)]
 
     def recall(self, memory: Mapping[str, Array]) -> None:
         """Restores the state from `memory`; without one, the trainer's present values count as exchanged."""
@@ -623,12 +623,12 @@ class GeoCommunicator(Companion):
     @property
     def quiet(self) -> bool:
         """Whether no exchange is in progress or due."""
-        return self.replies is None and not self._due
+        return self.replies is None and not self._exchange_is_due
 
     def may_leave(self) -> bool:
         """Whether the trainer has sent all its changes and may leave; if not, it is woken later."""
-        if self.replies is not None or self._due or self._since:
-            self.leaving = self._due = True
+        if self.replies is not None or self._exchange_is_due or self._steps_since_exchange:
+            self.leaving = self._exchange_is_due = True
             self.network.scheduler.wake(self)
             return False
         self.let_go()
@@ -640,14 +640,14 @@ class GeoCommunicator(Companion):
         """Begins an exchange if one is due and none is under way."""
         if not self.between_rounds:
             return
-        if self._due:
+        if self._exchange_is_due:
             self._exchange()
         elif self.leaving:
             self.network.scheduler.wake(self.trainer)
 
     def _exchange(self) -> None:
-        self._due, self._since = False, 0
-        step = self._counted
+        self._exchange_is_due, self._steps_since_exchange = False, 0
+        step = self._counted_step
         if self._room is not None:
             room, self._room = self._room, None
             self._count()
@@ -661,14 +661,14 @@ class GeoCommunicator(Companion):
         self._ask(step, self._take_over, whole=False)
 
     def _send_all(self, parameter: GeoParameter, step: int) -> None:
-        old = self._old[parameter.name]
+        old = self._exchanged_values[parameter.name]
         delta = (self._learnt(parameter.name) - old) / old.dtype.type(self._trainers)
         old += delta
         for part in parameter.slices:
             part.link.post(SEND, step, part.delta, delta[part.start : part.stop])
 
     def _send_rows(self, parameter: GeoParameter, step: int) -> None:
-        old, kept = self._old[parameter.name], self._touched[parameter.name]
+        old, kept = self._exchanged_values[parameter.name], self._touched_rows[parameter.name]
         touched = np.unique(np.concatenate(kept)) if kept else np.empty(0, "int64")
         kept.clear()
         delta = (self._learnt(parameter.name)[touched] - old[touched]) / old.dtype.type(self._trainers)
@@ -680,7 +680,7 @@ class GeoCommunicator(Companion):
 
     def _take_over(self, parameter: GeoParameter, part: GeoSlice, answer: Value) -> None:
         """Adds the changes of other trainers to the trainer's value of a slice."""
-        train, old = self._own(parameter.name), self._old[parameter.name]
+        train, old = self._own(parameter.name), self._exchanged_values[parameter.name]
         if isinstance(answer, SelectedRows):
             rows = answer.rows + part.start
             train[rows] += answer.value - old[rows]
@@ -692,11 +692,11 @@ class GeoCommunicator(Companion):
     def _take_whole(self, parameter: GeoParameter, part: GeoSlice, answer: Value) -> None:
         """Sets the trainer's value of a slice to that of the servers."""
         self._own(parameter.name)[part.start : part.stop] = answer
-        self._old[parameter.name][part.start : part.stop] = answer
+        self._exchanged_values[parameter.name][part.start : part.stop] = answer
 
     def _learnt(self, name: str) -> Array:
         """The trainer's value of a parameter. Raises DiagnosticError if a step has changed its type."""
-        value, old = self.scope[name], self._old[name]
+        value, old = self.scope[name], self._exchanged_values[name]
         if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (old.shape, old.dtype):
             raise self._placement_error(name, f"%{name} is {describe(value)} after a step, and was {describe(old)}")
         return value

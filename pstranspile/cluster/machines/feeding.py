@@ -123,10 +123,10 @@ class Shares:
         self.meeting: Meeting = meeting
         self._ends: dict[int, int] = {}
         """The trainers whose batches have ended, each with the number of its batches."""
-        self._reached = 0
+        self._reached_steps = 0
         """The steps for which some trainer has had a batch."""
         self._on_end: Callable[[int], object] | None = None
-        self._refused: tuple[int, int] | None = None
+        self._refused_feed: tuple[int, int] | None = None
         """The trainer and the step for which there was no feed but an error."""
         self._feeds = feeds
         self._trainers = trainers
@@ -134,7 +134,7 @@ class Shares:
         self._counters: dict[str, list[LossRows]] = {}
         self._rows: dict[int, dict[int, int | None]] = {}
         """The rows of the trainers by step, without those of even steps."""
-        self._uneven: dict[int, dict[int, int | None]] = {}
+        self._uneven_steps: dict[int, dict[int, int | None]] = {}
         if weighing == "weighted" and not together:
             message = (
                 "shares can be weighted where the mean of all trainers' gradients is taken in each step; here it isn't"
@@ -143,9 +143,9 @@ class Shares:
 
     def other_bad_rows(self) -> list[Diagnostic]:
         """The rows of the other trainers that can't be fed, in the step for which a trainer got an error."""
-        if self._refused is None:
+        if self._refused_feed is None:
             return []
-        trainer, step = self._refused
+        trainer, step = self._refused_feed
         return bad_rows({other: feed for other, feed in enumerate(self._feeds) if other != trainer}, step)
 
     def of(self, trainer: int) -> FeedOf:
@@ -155,12 +155,12 @@ class Shares:
             try:
                 given = self._feeds[trainer](step)
             except DiagnosticError:
-                self._refused = (trainer, step)
+                self._refused_feed = (trainer, step)
                 raise
             if given is None:
                 self._end(trainer, step)
                 return None
-            self._reached = max(self._reached, step + 1)
+            self._reached_steps = max(self._reached_steps, step + 1)
             rows = self._count(trainer, step, given)
             return _batch(given, trainer, rows, self._weight(trainer, step, rows))
 
@@ -182,7 +182,7 @@ class Shares:
 
     def end(self) -> EndOfBatches | None:
         """The trainers whose batches ended before those of others; None if there are none."""
-        return _end_of(self._ends, self._reached)
+        return _end_of(self._ends, self._reached_steps)
 
     def _count(self, trainer: int, step: int, given: Mapping[str, Any]) -> int | None:
         machine = self._trainers[trainer]
@@ -202,8 +202,8 @@ class Shares:
         known[trainer] = rows
         there = [count for count in known.values() if count is not None] if weighted else [rows]
         if len({*there}) > 1 if weighted else rows != next(iter(known.values())):
-            self._uneven[step] = known
-        elif len(known) == len(self._trainers) and step not in self._uneven:
+            self._uneven_steps[step] = known
+        elif len(known) == len(self._trainers) and step not in self._uneven_steps:
             del self._rows[step]
         total = sum(there)
         return rows * len(there) / total if weighted and total else 1.0
@@ -214,11 +214,11 @@ class Shares:
 
     def uneven(self) -> Uneven | None:
         """The steps whose shares had different numbers of rows; None if there were none."""
-        if not self._uneven:
+        if not self._uneven_steps:
             return None
-        step = min(self._uneven)
-        rows = tuple(self._uneven[step].get(trainer) for trainer in range(len(self._trainers)))
-        return Uneven(step + 1, rows, len(self._uneven))
+        step = min(self._uneven_steps)
+        rows = tuple(self._uneven_steps[step].get(trainer) for trainer in range(len(self._trainers)))
+        return Uneven(step + 1, rows, len(self._uneven_steps))
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about the steps so far."""
@@ -233,7 +233,7 @@ class Shares:
 
         Used where the other trainers run in other processes.
         """
-        self._uneven.pop(step, None)
+        self._uneven_steps.pop(step, None)
         return self._rows.pop(step, {}).get(trainer)
 
 

@@ -58,15 +58,15 @@ class ServerFaults(TurnHook):
         self._restarts = any(event.restart is not None for event in self._crashes)
         self._messages: dict[str, deque[Message]] = {}
         """Messages that the snapshot does not contain, by source machine."""
-        self._taken: dict[str, int] = {}
+        self._last_sequences: dict[str, int] = {}
         self._snapshot: Snapshot | None = None
         """The last snapshot, if it is kept in memory."""
         self._began = False
         """Whether there is a snapshot."""
         self._in_step = -1
         self._count = 0
-        self._ended = ""
-        self._waiting: list[Crash] = []
+        self._end_reason = ""
+        self._pending_restarts: list[Crash] = []
         """The crashes after which the server has not been restarted yet."""
         server.hook(self)
 
@@ -86,7 +86,7 @@ class ServerFaults(TurnHook):
         while inbox:
             message = inbox.popleft()
             server.network.notify("deliver", message)
-            self._taken[message.source] = message.sequence
+            self._last_sequences[message.source] = message.sequence
             before, members = server.updates, len(server.live)
             server.receive(message)
             done = server.updates
@@ -116,14 +116,14 @@ class ServerFaults(TurnHook):
         """Saves the state, and drops the recorded messages that it contains. Raises DiagnosticError if it can't be
         written.
         """
-        snapshot = take_snapshot(self.server, self._taken, tables=self._file is None)
+        snapshot = take_snapshot(self.server, self._last_sequences, tables=self._file is None)
         if self._file is None:
             self._snapshot = snapshot
         else:
             write_snapshot(self._file, self.server.name, snapshot)
         self._began = True
         for source, messages in self._messages.items():
-            last = self._taken.get(source, 0)
+            last = self._last_sequences.get(source, 0)
             while messages and messages[0].sequence <= last:
                 messages.popleft()
 
@@ -135,9 +135,9 @@ class ServerFaults(TurnHook):
         cause = f"{server.name} crashed in {server.step_label()}"
         self._note(cause)
         if event.restart is None:
-            self._ended = f"{cause}, and is not started again"
+            self._end_reason = f"{cause}, and is not started again"
         else:
-            self._waiting.append(event)
+            self._pending_restarts.append(event)
             self.server.network.scheduler.later(event.restart, self._restart)
 
     def _links(self) -> Iterable[Link]:
@@ -157,13 +157,13 @@ class ServerFaults(TurnHook):
         assert snapshot is not None
         restore(server, snapshot)
         server.start_again()
-        self._taken = dict(snapshot.taken)
+        self._last_sequences = dict(snapshot.received_numbers)
         self._in_step = -1
         for link in self._links():
             self.server.network.scheduler.forget(link)
-            link.expect(snapshot.taken.get(link.source.name, 0) + 1)
+            link.expect(snapshot.received_numbers.get(link.source.name, 0) + 1)
         self._note(f"{server.name} is started again, in {server.step_label()}")
-        self._waiting.clear()
+        self._pending_restarts.clear()
         server.finish_restore()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):
@@ -171,11 +171,11 @@ class ServerFaults(TurnHook):
 
     def unreached_faults(self) -> list[Event]:
         """The faults of the server that have not happened."""
-        return [*self._crashes, *self._waiting]
+        return [*self._crashes, *self._pending_restarts]
 
     def unrecoverable_faults(self) -> list[str]:
         """Reasons why the server will never respond."""
-        return [self._ended] if self._ended else []
+        return [self._end_reason] if self._end_reason else []
 
 
 # What a scenario does to a trainer.
@@ -223,20 +223,23 @@ class TrainerFaults(TurnHook):
         self._network = scene.cluster.network
         self.trainer = trainer
         events = [e for e in scene.scenario.events if not isinstance(e, Partition) and e.machine == trainer.name]
-        self._late = sum(event.ticks for event in events if isinstance(event, Late))
-        self._slow = sum(event.ticks for event in events if isinstance(event, Slow))
+        self._late_ticks = sum(event.ticks for event in events if isinstance(event, Late))
+        self._slow_ticks = sum(event.ticks for event in events if isinstance(event, Slow))
         self._crashes = [event for event in events if isinstance(event, Crash)]
-        self._leaves = [event for event in events if isinstance(event, Leave)]
-        self._waits = {-1: [e for e in events if isinstance(e, Late)], 0: [e for e in events if isinstance(e, Slow)]}
+        self._leave_events = [event for event in events if isinstance(event, Leave)]
+        self._pending_delays = {
+            -1: [e for e in events if isinstance(e, Late)],
+            0: [e for e in events if isinstance(e, Slow)],
+        }
         """The delays of the trainer that have not happened yet: those before its first step (-1), and
         those before any step (0).
         """
         self._in_vain: list[Event] = []
         """Crashes of a trainer that had left."""
-        self._paused: set[int] = set()
+        self._paused_steps: set[int] = set()
         self._in_step = -1
         self._count = 0
-        self._unnoticed = ""
+        self._unnoticed_report = ""
         self._stopped_in = -1
         self._open_links: list[Link] | None = None
         self._feed: Any = None
@@ -256,7 +259,7 @@ class TrainerFaults(TurnHook):
         if not trainer.down and trainer.between_steps and not self._may_begin():
             return
         turn()
-        if trainer.left:
+        if trainer.has_left:
             self._scene.trainer_gone()
         if trainer.down:  # the rest of the turn in which it crashed
             del trainer.results[self._results :]
@@ -264,10 +267,10 @@ class TrainerFaults(TurnHook):
     def _may_begin(self) -> bool:
         """Whether the trainer may begin its next step or program now."""
         trainer, step = self.trainer, self.trainer.step
-        pause = self._late if step == -1 else self._slow if 0 <= step < trainer.limit else 0
-        if pause and step not in self._paused:
-            self._paused.add(step)
-            self._waits.pop(min(step, 0), None)
+        pause = self._late_ticks if step == -1 else self._slow_ticks if 0 <= step < trainer.limit else 0
+        if pause and step not in self._paused_steps:
+            self._paused_steps.add(step)
+            self._pending_delays.pop(min(step, 0), None)
             scheduler = self._network.scheduler
             scheduler.later(pause, lambda: scheduler.wake(trainer))
             return False
@@ -275,11 +278,11 @@ class TrainerFaults(TurnHook):
             if self._due(0):
                 self._crash()
                 return False
-            if self._leaves and step >= self._leaves[0].step - 1 and not self._scene.cluster.finishing:
-                self._leaves.pop(0)
+            if self._leave_events and step >= self._leave_events[0].step - 1 and not self._scene.cluster.finishing:
+                self._leave_events.pop(0)
                 self._feed = trainer.feed_from(_no_more)
                 self._scene.note(f"{trainer.name} leaves before {step_label(step)}")
-            elif not trainer.left and trainer.feed is not _no_more:
+            elif not trainer.has_left and trainer.feed is not _no_more:
                 self._scene.step_begun(trainer)
         return True
 
@@ -303,7 +306,7 @@ class TrainerFaults(TurnHook):
 
     def _crash(self) -> None:
         trainer, event = self.trainer, self._crashes.pop(0)
-        if trainer.left:
+        if trainer.has_left:
             self._in_vain.append(event)
             return
         self._stopped_in, self._results = trainer.step, len(trainer.results)
@@ -314,7 +317,7 @@ class TrainerFaults(TurnHook):
         self._scene.note(report)
         self._open_links = self._links()
         if event.notice is None:
-            self._unnoticed = f"{report}, and nobody noticed"
+            self._unnoticed_report = f"{report}, and nobody noticed"
         else:
             self._network.scheduler.later(event.notice, self._notice)
 
@@ -340,7 +343,7 @@ class TrainerFaults(TurnHook):
             link.post(COMPLETE, self.trainer.step)
         for side in self._rings if links is not None else ():
             side.send_complete(self.trainer.step, GONE)
-        self._unnoticed = ""
+        self._unnoticed_report = ""
 
     def rejoin(self, other: Trainer | None) -> None:
         """Restarts the trainer. `other` is a trainer that has just come to the step before the one in which this
@@ -378,12 +381,12 @@ class TrainerFaults(TurnHook):
 
     def unreached_faults(self) -> list[Event]:
         """The faults of the trainer that have not happened."""
-        waits = (event for events in self._waits.values() for event in events)
-        return [*self._crashes, *self._in_vain, *self._leaves, *waits]
+        waits = (event for events in self._pending_delays.values() for event in events)
+        return [*self._crashes, *self._in_vain, *self._leave_events, *waits]
 
     def unrecoverable_faults(self) -> list[str]:
         """Reasons why the trainer will never respond."""
-        return [self._unnoticed] if self._unnoticed else []
+        return [self._unnoticed_report] if self._unnoticed_report else []
 
 
 def _no_more(_step: int) -> None:
@@ -416,11 +419,11 @@ class Injector:
         self._random = random.Random(scenario.seed)
         self.log: list[tuple[int, str]] = []
         """The events so far, each as tick and sentence."""
-        self._cut: dict[tuple[str, str], int] = {}
+        self._separated_pairs: dict[tuple[str, str], int] = {}
         """Pairs of machines that are separated for ever, with the tick at which a message first failed."""
         self._chances: set[str] = set()
         """The random faults among `delay`, `drop` and `duplicate` that have affected a message so far."""
-        self._parting: set[int] = set()
+        self._effective_partitions: set[int] = set()
         """Indices of the partitions that have delayed at least one message."""
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
@@ -428,7 +431,7 @@ class Injector:
         self.servers = {
             server.name: ServerFaults(server, scenario, cluster.machines, self.note) for server in cluster.servers
         }
-        self._rejoins = [event for event in scenario.events if isinstance(event, Rejoin)]
+        self._rejoin_events = [event for event in scenario.events if isinstance(event, Rejoin)]
         self.network.fail(self)
 
     def _require(self) -> None:
@@ -438,7 +441,7 @@ class Injector:
         result: list[str] = []
         for event in self.scenario.events:
             if isinstance(event, Partition):
-                names, known = (*event.one, *event.other), machines
+                names, known = (*event.one_side, *event.other_side), machines
             else:
                 names, known = (event.machine,), machines if isinstance(event, Crash) else trainers
             for name in names:
@@ -465,9 +468,9 @@ class Injector:
         for place, partition in enumerate(self._partitions):
             if now >= partition.since and _separates(partition, source, target):
                 if partition.until is None or now < partition.until:
-                    self._parting.add(place)
+                    self._effective_partitions.add(place)
                 if partition.until is None:
-                    self._cut.setdefault((min(source, target), max(source, target)), now)
+                    self._separated_pairs.setdefault((min(source, target), max(source, target)), now)
                     return None
                 wait = max(wait, partition.until - now)
         if not attempt and source in self.trainers:
@@ -491,7 +494,8 @@ class Injector:
     def unrecoverable_faults(self) -> list[str]:
         """Sentences about faults from which the cluster can't recover, for the report of a cluster that is stuck."""
         result = [
-            f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
+            f"{one} and {other} can't reach each other (since tick {tick})"
+            for (one, other), tick in self._separated_pairs.items()
         ]
         for faulty in (*self.trainers.values(), *self.servers.values()):
             result += faulty.unrecoverable_faults()
@@ -502,7 +506,7 @@ class Injector:
         result = [
             name for name, faulty in (*self.trainers.items(), *self.servers.items()) if faulty.unrecoverable_faults()
         ]
-        return [*result, *(name for pair in self._cut for name in pair)]
+        return [*result, *(name for pair in self._separated_pairs for name in pair)]
 
     def unreached_lines(self) -> list[str]:
         """The lines of the scenario that have had no effect so far."""
@@ -514,8 +518,10 @@ class Injector:
         ]
         faulty = (*self.trainers.values(), *self.servers.values())
         waiting = [id(event) for one in faulty for event in one.unreached_faults()]
-        waiting += [id(event) for event in self._rejoins]
-        waiting += [id(event) for place, event in enumerate(self._partitions) if place not in self._parting]
+        waiting += [id(event) for event in self._rejoin_events]
+        waiting += [
+            id(event) for place, event in enumerate(self._partitions) if place not in self._effective_partitions
+        ]
         return [*lines, *(line_of(event) for event in scenario.events if id(event) in waiting)]
 
     # rejoining
@@ -525,13 +531,13 @@ class Injector:
         if self.cluster.finishing:
             return
         ahead = 1 if self.cluster.servers else 0
-        for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
+        for event in [e for e in self._rejoin_events if trainer.step + 1 + ahead >= e.step]:
             faulty = self.trainers[event.machine]
             again = (
                 not self.cluster.servers and trainer.step < faulty.first_unbegun_step()
             )  # its messages of this step may count
             if faulty.trainer.gone and faulty.trainer is not trainer and not again:
-                self._rejoins.remove(event)
+                self._rejoin_events.remove(event)
                 faulty.rejoin(trainer)
 
     def trainer_gone(self) -> None:
@@ -543,8 +549,8 @@ class Injector:
         cluster = self.cluster
         if cluster.finishing or not cluster.servers or not all(trainer.gone for trainer in cluster.trainers):
             return
-        for event in self._rejoins:
-            self._rejoins.remove(event)
+        for event in self._rejoin_events:
+            self._rejoin_events.remove(event)
             self.trainers[event.machine].rejoin(None)
             return
 
@@ -563,5 +569,5 @@ def process_of(machine: str) -> str:
 
 
 def _separates(partition: Partition, source: str, target: str) -> bool:
-    one, other = partition.one, partition.other
+    one, other = partition.one_side, partition.other_side
     return (source in one and target in other) or (source in other and target in one)

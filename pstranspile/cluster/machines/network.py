@@ -52,8 +52,8 @@ class Link:
     """The way from one machine to another. `trainer`: the trainer that the source acts for, -1 for none."""
 
     __slots__ = (
-        "expected", "from_name", "held", "network", "place", "queue", "sequence", "source", "target", "to_name",
-        "trainer",
+        "early_messages", "expected", "from_name", "network", "place", "queue", "sequence", "source", "target",
+        "to_name", "trainer",
     )  # fmt: skip
 
     def __init__(self, network: Network, source: Machine, target: Machine, trainer: int):
@@ -66,7 +66,7 @@ class Link:
         self.sequence = 0
         self.expected = 1
         """The sequence number that must come next; only kept where messages can be lost."""
-        self.held: dict[int, Message] | None = None
+        self.early_messages: dict[int, Message] | None = None
         """Messages that came too early, by sequence number; None if there were none."""
         self.queue: deque[Message] | None = None
         """Messages under way, under schedulers that choose which to deliver."""
@@ -88,7 +88,7 @@ class Link:
         dropped.
         """
         self.expected = sequence
-        self.held = None
+        self.early_messages = None
 
 
 class Network:
@@ -146,18 +146,20 @@ class Network:
 
     def arrive(self, link: Link, message: Message) -> bool:
         """Delivers messages once and in order of their sequence numbers; returns whether this one is new."""
-        if message.sequence == link.expected and not link.held:
+        if message.sequence == link.expected and not link.early_messages:
             link.expected += 1
             self.scheduler.deliver(link, message)
             return True
-        if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
+        if message.sequence < link.expected or (
+            link.early_messages is not None and message.sequence in link.early_messages
+        ):
             self.notify("duplicate", message)
             return False
-        if link.held is None:
-            link.held = {}
-        link.held[message.sequence] = message
-        while link.expected in link.held:
-            self.scheduler.deliver(link, link.held.pop(link.expected))
+        if link.early_messages is None:
+            link.early_messages = {}
+        link.early_messages[message.sequence] = message
+        while link.expected in link.early_messages:
+            self.scheduler.deliver(link, link.early_messages.pop(link.expected))
             link.expected += 1
         return True
 
@@ -172,7 +174,7 @@ class Waiting(NamedTuple):
 
     machine: str
     op: Op | None
-    what: str
+    awaited_event: str
     missing: tuple[str, ...] = ()
 
 
@@ -255,7 +257,7 @@ class Scheduler:
     def __init__(self) -> None:
         self.now = 0
         self._due: list[tuple[int, int, Callable[[], object]]] = []
-        self._counted = 0
+        self._action_count = 0
         self._ready: deque[Machine] = deque()
         """The machines that have something to do, in order."""
 
@@ -274,8 +276,8 @@ class Scheduler:
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
         """Calls `action` after this number of ticks."""
-        self._counted += 1  # orders actions that are due at the same tick
-        heapq.heappush(self._due, (self.now + max(ticks, 1), self._counted, action))
+        self._action_count += 1  # orders actions that are due at the same tick
+        heapq.heappush(self._due, (self.now + max(ticks, 1), self._action_count, action))
 
     def forget(self, link: Link) -> None:
         """Drops the messages under way on a link."""
@@ -396,7 +398,7 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
 def sentence(waiting: Waiting) -> str:
     """A sentence for a waiting machine: its op, what it waits for, and the machines whose messages are missing."""
     place = f" at {waiting.op.type}" if waiting.op else ""
-    text = f"{waiting.machine} waits{place} for {waiting.what}"
+    text = f"{waiting.machine} waits{place} for {waiting.awaited_event}"
     if waiting.missing:
         text += f"; not come: {name_list(waiting.missing)}"
     return text

@@ -45,7 +45,7 @@ class Turn(NamedTuple):
     """
 
     machine: str
-    taken: tuple[Taken, ...] | None
+    taken_messages: tuple[Taken, ...] | None
 
 
 class Record(NamedTuple):
@@ -80,7 +80,7 @@ def taken_of(message: Message) -> Taken:
 
 def line_of(turn: Turn) -> str:
     """A turn as a line of a record."""
-    return json.dumps([turn.machine, turn.taken], separators=(",", ":")) + "\n"
+    return json.dumps([turn.machine, turn.taken_messages], separators=(",", ":")) + "\n"
 
 
 def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, str]) -> None:
@@ -182,7 +182,7 @@ class RecordedScheduler(Scheduler):
 
     def __init__(self, record: Record):
         super().__init__()
-        self._left = {process: deque(turns) for process, turns in record.turns.items()}
+        self._remaining_turns = {process: deque(turns) for process, turns in record.turns.items()}
         self._machines: dict[str, Machine] = {}
         self._posted: dict[tuple[str, str], deque[Message]] = {}
 
@@ -200,17 +200,19 @@ class RecordedScheduler(Scheduler):
         going = True
         while going:
             going = False
-            for turns in self._left.values():
+            for turns in self._remaining_turns.values():
                 while turns and self._possible(turns[0]):
                     self._take(turns.popleft())
                     going = True
-        following = [turns[0] for turns in self._left.values() if turns]
+        following = [turns[0] for turns in self._remaining_turns.values() if turns]
         if following:
-            messages = {turn: [f"message {m.sequence} of {m.source}" for m in turn.taken or ()] for turn in following}
+            messages = {
+                turn: [f"message {m.sequence} of {m.source}" for m in turn.taken_messages or ()] for turn in following
+            }
             notes = [Note(f"{t.machine} should go on with {', '.join(m) or 'nothing'}") for t, m in messages.items()]
             raise _record_error("the machines do not go on as they did in the recorded run", notes=notes)
         trainers = [machine for machine in self._machines.values() if isinstance(machine, Trainer)]
-        halted = [trainer for trainer in trainers if not trainer.left and trainer.step < trainer.limit]
+        halted = [trainer for trainer in trainers if not trainer.has_left and trainer.step < trainer.limit]
         if halted:
             done = [Note(f"{one.name} has done {max(one.step, 0)} of {one.limit} steps") for one in halted]
             done += [Note(sentence(waiting)) for machine in self._machines.values() if (waiting := machine.waiting())]
@@ -221,19 +223,19 @@ class RecordedScheduler(Scheduler):
         if turn.machine not in self._machines:
             return False
         wanted: dict[str, int] = {}
-        for taken in turn.taken or ():
+        for taken in turn.taken_messages or ():
             wanted[taken.source] = wanted.get(taken.source, 0) + 1
         return all(len(self._posted.get((source, turn.machine), ())) >= count for source, count in wanted.items())
 
     def _take(self, turn: Turn) -> None:
         machine = self._machines[turn.machine]
         self.now += 1
-        if turn.taken is None:
+        if turn.taken_messages is None:
             if not isinstance(machine, Trainer):
                 raise _record_error(f"{machine.name} is no trainer, and can't be told that there is no more to do")
             machine.end_feed()
             return
-        for taken in turn.taken:
+        for taken in turn.taken_messages:
             message = self._posted[taken.source, turn.machine].popleft()
             if taken_of(message) != taken:
                 raise _record_error(f"a message is not that of the recorded run: {message}")

@@ -47,7 +47,7 @@ class Event(NamedTuple):
     """
 
     tick: int
-    what: str
+    occurrence: str
     kind: str
     source: str
     target: str
@@ -63,11 +63,13 @@ class Event(NamedTuple):
         return self.source, self.target, self.sequence
 
 
-def event_of(tick: int, what: str, message: Message) -> Event:
-    """The event for a message to which `what` happened."""
+def event_of(tick: int, occurrence: str, message: Message) -> Event:
+    """The event for a message, to which `occurrence` happened."""
     kind, source, target, trainer, step, sequence, variable, payload, _ = message
     step = END if kind == COMPLETE else step
-    return Event(tick, what, kind, source, target, trainer, step, sequence, visible(variable, MOST), _size(payload))
+    return Event(
+        tick, occurrence, kind, source, target, trainer, step, sequence, visible(variable, MOST), _size(payload)
+    )
 
 
 class Recorder:
@@ -152,13 +154,13 @@ def traffic_of(recorder: Recorder, servers: tuple[str, ...]) -> list[Traffic]:
         if not server:
             continue
         row = rows.setdefault((server, event.variable), _Row())
-        if event.what == LOST:
+        if event.occurrence == LOST:
             row.lose()
-        if event.what == POST:
+        if event.occurrence == POST:
             counts = row.inward if event.target == server else row.outward
             counts[0] += 1
             counts[1] += event.bytes
-        if event.what == (POST if event.kind == REPLY else DELIVER):
+        if event.occurrence == (POST if event.kind == REPLY else DELIVER):
             _note_staleness(event, server, row, taken, base, together=recorder.together)
     result = [
         Traffic(server, name, row.inward[0], row.inward[1], row.outward[0], row.outward[1], row.lost, row.stalest)
@@ -267,7 +269,7 @@ def metadata_event(kind: str, thread: int, name: str, process: int = PROCESS) ->
 
 def _timed_events(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
     """Every event with its time: those of one machine and tick share the tick evenly."""
-    where = [event.source if event.what in (POST, LOST) else event.target for event in recorder.events]
+    where = [event.source if event.occurrence in (POST, LOST) else event.target for event in recorder.events]
     together = Counter((name, event.tick) for name, event in zip(where, recorder.events, strict=True))
     tick = TICK
     while tick < max(together.values(), default=0):
@@ -290,7 +292,7 @@ def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:
     spans: list[tuple[str, int, int]] = []
     for event, _, start, duration in placed:
         name = recorder.step_name(event.trainer, event.step)
-        if not spans or (event.what == POST and name != spans[-1][0]):
+        if not spans or (event.occurrence == POST and name != spans[-1][0]):
             spans.append((name, start, start + duration))
         else:
             spans[-1] = (*spans[-1][:2], start + duration)
@@ -306,14 +308,14 @@ def _message(recorder: Recorder, item: _Placed, flows: dict[tuple[str, str, int]
     event = item.event
     name = f"{event.kind} {event.variable}".rstrip()
     common: dict[str, Any] = {"cat": event.kind, **about(item.thread, item.start)}
-    if event.what in (LOST, DUPLICATE):
-        return [{**common, "name": f"{event.what}: {name}", "ph": "i", "s": "t"}]
+    if event.occurrence in (LOST, DUPLICATE):
+        return [{**common, "name": f"{event.occurrence}: {name}", "ph": "i", "s": "t"}]
     step = recorder.step_name(event.trainer, event.step)
     args = {"from": event.source, "to": event.target, "step": step, "tick": event.tick, "bytes": event.bytes}
     shown = {**common, "name": name, "ph": "X", "dur": item.duration, "args": args}
-    if event.what == POST:
+    if event.occurrence == POST:
         flows[event.message] = len(flows) + 1
         return [shown, {**common, "name": name, "ph": "s", "id": flows[event.message]}]
-    if event.what == DELIVER and event.message in flows:
+    if event.occurrence == DELIVER and event.message in flows:
         return [shown, {**common, "name": name, "ph": "f", "bp": "e", "id": flows[event.message]}]
     return [shown]

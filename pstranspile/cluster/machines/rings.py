@@ -54,12 +54,14 @@ class RingContribution(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part for the trainer that sums `segment`. `had`: the last sum of this segment that the sender has received."""
+    """A part for the trainer that sums `segment`. `last_key`: the key of the last sum of
+    this segment that the sender has received.
+    """
 
     segment: int
     key: Key
     variable: str
-    had: Key
+    last_key: Key
     part: RingContribution
 
 
@@ -77,13 +79,13 @@ class Total(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """The state of a trainer, sent to the trainer that sums `segment` from now on: the last sum, and the sums that
-    others may lack.
+    """The state of a trainer, sent to the trainer that sums `segment` from now on: the key of the last sum, and the
+    sums that others may lack.
     """
 
     segment: int
-    had: Key
-    kept: tuple[Total, ...]
+    last_key: Key
+    retained_sums: tuple[Total, ...]
 
 
 def split_segments(part: RingContribution, key: Key, trainers: Sequence[int]) -> Iterator[tuple[int, RingContribution]]:
@@ -290,15 +292,15 @@ class Segment:
         self.queues: dict[int, deque[Piece]] = {trainer: deque() for trainer in trainers}
         self.taking = taking
         """Whether the segment waits for statements."""
-        self.wanted: set[int] | None = None
+        self.awaited_trainers: set[int] | None = None
         """Trainers whose statements are awaited; None: this trainer does not know yet that it sums the segment."""
         self.statements: dict[int, Statement] = {}
-        self._done = NEVER
+        self._last_key = NEVER
         """The last operation that was summed, by this trainer or its predecessor."""
 
     def add(self, trainer: int, piece: Piece) -> None:
         """Adds a piece that has arrived. A piece that has been summed already was sent again, and is ignored."""
-        if piece.key > self._done:
+        if piece.key > self._last_key:
             self.queues[trainer].append(piece)
 
     def next_step(self) -> int:
@@ -317,7 +319,7 @@ class Segment:
     def missing(self, live: Collection[int], since: Mapping[int, int]) -> list[int]:
         """The trainers whose pieces, or statements, are missing."""
         if self.taking:
-            return sorted((self.wanted or set()) - set(self.statements))
+            return sorted((self.awaited_trainers or set()) - set(self.statements))
         return sorted(index for index in self.participants(live, since) if not self.queues[index])
 
     def ready(self, live: Collection[int], since: Mapping[int, int]) -> bool:
@@ -332,31 +334,31 @@ class Segment:
             for index, queue in self.queues.items()
             if queue and (not since or queue[0].key[0] <= step)
         }
-        self._done = max(piece.key for piece in pieces.values())
+        self._last_key = max(piece.key for piece in pieces.values())
         return pieces
 
     def take_over(self, trainers: Iterable[int], own: int, statement: Statement) -> None:
         """Makes the trainer `own` sum the segment from now on, once the statements of `trainers` have come. `statement`
         is its own.
         """
-        self.wanted = set(trainers)
+        self.awaited_trainers = set(trainers)
         self.statements[own] = statement
 
     def resolve_missing_sums(self) -> dict[int, list[Total]] | None:
         """The sums that each trainer lacks, once all statements have come; the operation after these sums is then the
         next one. None: a statement is missing.
         """
-        if not self.taking or self.wanted is None or self.wanted - set(self.statements):
+        if not self.taking or self.awaited_trainers is None or self.awaited_trainers - set(self.statements):
             return None
         statements, self.taking = self.statements, False
         self.statements = {}
-        known = {total.key: total for statement in statements.values() for total in statement.kept}
-        last = self._done = max((statement.had for statement in statements.values()), default=NEVER)
+        known = {total.key: total for statement in statements.values() for total in statement.retained_sums}
+        last = self._last_key = max((statement.last_key for statement in statements.values()), default=NEVER)
         for queue in self.queues.values():
             while queue and queue[0].key <= last:
                 queue.popleft()
         return {
-            trainer: [known[key] for key in sorted(known) if statement.had < key <= last]
+            trainer: [known[key] for key in sorted(known) if statement.last_key < key <= last]
             for trainer, statement in statements.items()
         }
 
@@ -414,15 +416,15 @@ class Ring(Machine):
         index: int,
         trainers: Mapping[int, Machine],
         ops: Mapping[str, Op],
-        known: Mapping[str, RingOperations],
+        operations: Mapping[str, RingOperations],
     ):
         super().__init__(f"{trainers[index].name}/{ring}", network)
         self.ring = ring
         self.index = index
-        self.others: dict[int, Ring] = {}
+        self.other_sides: dict[int, Ring] = {}
         """The sides of the other trainers, once they are made."""
         self._listeners: list[RingListener] = []
-        self.known = known
+        self.operations = operations
         """The declarations and operations of each variable of the ring, from the programs."""
         self._trainers = dict(trainers)
         self._members = sorted(trainers)
@@ -430,8 +432,8 @@ class Ring(Machine):
         """For each variable of the ring, an op that uses it, for messages."""
         self.live = set(self._members)
         """The trainers that take part."""
-        self._announced: list[tuple[int, int]] = []
-        self._from: dict[int, int] = {}
+        self._announced_trainers: list[tuple[int, int]] = []
+        self._first_steps: dict[int, int] = {}
         """The trainers that came back, with the first step in which each takes part."""
         self._begin()
 
@@ -441,7 +443,7 @@ class Ring(Machine):
 
     def meet(self, others: Mapping[int, Ring]) -> None:
         """Sets the sides of the other trainers."""
-        self.others = dict(others)
+        self.other_sides = dict(others)
 
     def _begin(self) -> None:
         members = self._members
@@ -455,11 +457,11 @@ class Ring(Machine):
         self._last = NEVER
         """The key of the trainer's last operation."""
         self._open: dict[Key, _Operation] = {}
-        self._had = dict.fromkeys(members, NEVER)
+        self._last_keys = dict.fromkeys(members, NEVER)
         """The key of the last sum of each segment that this trainer has received."""
         self._pending: dict[int, deque[Piece]] = {segment: deque() for segment in members}
         """The trainer's pieces, by segment, whose sums have not come yet."""
-        self._kept: dict[int, deque[Total]] = {segment: deque() for segment in members}
+        self._retained_sums: dict[int, deque[Total]] = {segment: deque() for segment in members}
         """The sums, by segment, that others may lack."""
 
     # messages
@@ -467,28 +469,28 @@ class Ring(Machine):
     def accepts(self, message: Message) -> bool:
         """Whether a message of another process is one that another side of the ring may send."""
         payload, form = message.payload, _OF_OTHERS.get(message.kind)
-        if form is None or message.trainer not in self.others:
-            return message.kind == COMPLETE and message.trainer in self.others
+        if form is None or message.trainer not in self.other_sides:
+            return message.kind == COMPLETE and message.trainer in self.other_sides
         if payload.__class__ is not form or payload.segment not in self._pending:
             return False
         if isinstance(payload, Total) and not self._awaits(payload, message.trainer):
             return False
         if isinstance(payload, Statement) and not self._may_state(payload):
             return False
-        totals = payload.kept if isinstance(payload, Statement) else (payload,)
+        totals = payload.retained_sums if isinstance(payload, Statement) else (payload,)
         return all(self._may_be(each) for each in totals)
 
     def _awaits(self, total: Total, trainer: int) -> bool:
         """Whether a sum comes from the trainer that makes it, and is either awaited here or an old one."""
         if self._sums.get(total.segment) != trainer:
             return False
-        return total.key <= self._had[total.segment] or (total.key in self._open and self._is_own(total))
+        return total.key <= self._last_keys[total.segment] or (total.key in self._open and self._is_own(total))
 
     def _may_state(self, statement: Statement) -> bool:
         """Whether a trainer can have the sums that it states: this trainer must have given its part of each."""
-        return statement.had <= self._last and all(
-            total.segment == statement.segment and total.key <= statement.had and self._is_own(total)
-            for total in statement.kept
+        return statement.last_key <= self._last and all(
+            total.segment == statement.segment and total.key <= statement.last_key and self._is_own(total)
+            for total in statement.retained_sums
         )
 
     def _is_own(self, total: Total) -> bool:
@@ -499,12 +501,12 @@ class Ring(Machine):
 
     def _may_be(self, each: Piece | Total) -> bool:
         """Whether a part or a sum can be one of this ring's operations, according to the programs."""
-        known = self.known.get(each.variable)
+        known = self.operations.get(each.variable)
         if each.variable not in self._ops or each.segment not in self._pending or each.key <= NEVER:
             return False
         if isinstance(each, Total) and not (set(each.of) <= set(self._members) and each.floor < each.key):
             return False
-        if isinstance(each, Piece) and not each.had < each.key:
+        if isinstance(each, Piece) and not each.last_key < each.key:
             return False
         part = each.part if isinstance(each, Piece) else None
         value = each.part.value if isinstance(each, Piece) else each.value
@@ -558,11 +560,11 @@ class Ring(Machine):
 
     def send_complete(self, step: int, payload: bool | None = None) -> None:
         """Notifies the others that the trainer takes no part any more; with `GONE`, that its process has ended, too."""
-        for other in self.others.values():
+        for other in self.other_sides.values():
             self.network.link(self, other, self.index).post(COMPLETE, step, "", payload)
 
     def _send(self, kind: str, to: int, payload: Piece | Total) -> None:
-        self.network.link(self, self.others[to], self.index).post(kind, payload.key[0], payload.variable, payload)
+        self.network.link(self, self.other_sides[to], self.index).post(kind, payload.key[0], payload.variable, payload)
 
     # the trainer's own part
 
@@ -572,7 +574,7 @@ class Ring(Machine):
         parts = dict(split_segments(message.payload, key, self._members))
         self._open[key] = _Operation(message, parts)
         for segment, part in parts.items():
-            piece = Piece(segment, key, message.variable, self._had[segment], without_value(part, self.index))
+            piece = Piece(segment, key, message.variable, self._last_keys[segment], without_value(part, self.index))
             self._pending[segment].append(piece)
             self._give(piece)
 
@@ -586,10 +588,10 @@ class Ring(Machine):
 
     def _take_total(self, total: Total) -> None:
         segment, key = total.segment, total.key
-        if key <= self._had[segment]:
+        if key <= self._last_keys[segment]:
             return
-        self._had[segment] = key
-        pending, kept = self._pending[segment], self._kept[segment]
+        self._last_keys[segment] = key
+        pending, kept = self._pending[segment], self._retained_sums[segment]
         while pending and pending[0].key <= key:
             pending.popleft()
         kept.append(total)
@@ -625,15 +627,15 @@ class Ring(Machine):
         self._go_on(segment)
 
     def _go_on(self, segment: Segment) -> None:
-        while segment.ready(self.live, self._from):
+        while segment.ready(self.live, self._first_steps):
             self._sum(segment)
 
     def _sum(self, segment: Segment) -> None:
-        pieces = self._in_step(segment.take_parts(self._from))
+        pieces = self._in_step(segment.take_parts(self._first_steps))
         first = next(iter(pieces.values()))
         parts = {index: piece.part for index, piece in pieces.items()}
         value = combine(self.ring, parts, len(self._members), self._ops[first.variable])
-        floor = min(piece.had for piece in pieces.values())
+        floor = min(piece.last_key for piece in pieces.values())
         total = Total(segment.number, first.key, first.variable, floor, tuple(parts), value)
         for listener in self._listeners:
             listener.sum_done(first.key[0], total.of)
@@ -654,8 +656,8 @@ class Ring(Machine):
         if gone and trainer in self._present and trainer != self.index:
             self._present.discard(trainer)
             for segment in self._segments.values():
-                if segment.wanted is not None:
-                    segment.wanted.discard(trainer)
+                if segment.awaited_trainers is not None:
+                    segment.awaited_trainers.discard(trainer)
             for number in [number for number, sums in self._sums.items() if sums == trainer]:
                 self._move(number)
         self._admit()
@@ -667,13 +669,13 @@ class Ring(Machine):
         order = self._members.index(number)
         places = {index: (place - order) % len(self._members) for place, index in enumerate(self._members)}
         to = self._sums[number] = min(self._present, key=lambda index: (self._lives[index], places[index]))
-        statement = Statement(number, self._had[number], tuple(self._kept[number]))
+        statement = Statement(number, self._last_keys[number], tuple(self._retained_sums[number]))
         if to == self.index:
             segment = self._segment(number)
             segment.take_over(self._present, to, statement)
             segment.queues[to].extend(self._pending[number])
             return
-        self.network.link(self, self.others[to], self.index).post(STATEMENT, self._last[0], "", statement)
+        self.network.link(self, self.other_sides[to], self.index).post(STATEMENT, self._last[0], "", statement)
         for piece in self._pending[number]:
             self._give(piece)
 
@@ -686,13 +688,13 @@ class Ring(Machine):
 
     def announce(self, trainer: int, step: int) -> None:
         """Lets a trainer that was here before take part again from this step."""
-        self._announced.append((trainer, step))
+        self._announced_trainers.append((trainer, step))
         self._admit()
 
     def _admit(self) -> None:
-        for entry in [entry for entry in self._announced if entry[0] not in self.live]:
-            self._announced.remove(entry)
-            index, self._from[entry[0]] = entry
+        for entry in [entry for entry in self._announced_trainers if entry[0] not in self.live]:
+            self._announced_trainers.remove(entry)
+            index, self._first_steps[entry[0]] = entry
             self.live.add(index)
             if index not in self._present:
                 self._present.add(index)
@@ -701,11 +703,11 @@ class Ring(Machine):
     def come_back(self) -> None:
         """Restarts this side after a crash: it takes over the state of the others, and sums nothing at first."""
         self.down = False
-        up = {index: side for index, side in self.others.items() if not side.down}
+        up = {index: side for index, side in self.other_sides.items() if not side.down}
         self._begin()
         self._present = {*up} or {self.index}
         other = next(iter(up.values()), self)
-        self.live, self._from, self._lives = set(other.live), dict(other._from), dict(other._lives)
+        self.live, self._first_steps, self._lives = set(other.live), dict(other._first_steps), dict(other._lives)
         self.live.discard(self.index)
         self._sums = dict(other._sums)
         self._segments = {}
@@ -722,14 +724,14 @@ class Ring(Machine):
             if pending and (sums := self._sums[number]) != self.index:
                 awaited.add(sums)
             elif pending:
-                awaited.update(self._segment(number).missing(self.live, self._from))
+                awaited.update(self._segment(number).missing(self.live, self._first_steps))
         return tuple(self._trainers[index].name for index in sorted(awaited))
 
     def waiting(self) -> Waiting | None:
         """The wait for trainers whose parts are missing in a sum that has begun here; None if no part is missing."""
         for segment in self._segments.values():
             come = next((queue[0] for queue in segment.queues.values() if queue), None)
-            missing = segment.missing(self.live, self._from)
+            missing = segment.missing(self.live, self._first_steps)
             if come is not None and self.live and missing and self._sums[segment.number] == self.index:
                 op = self._ops[come.variable]
                 what = f"the parts of all trainers in {come.part.kind}"
@@ -744,12 +746,12 @@ def make_rings(
     network: Network,
     trainers: Mapping[int, Machine],
     ops: Mapping[str, Op],
-    known: Mapping[str, RingOperations] = EMPTY,
+    operations: Mapping[str, RingOperations] = EMPTY,
 ) -> list[Ring]:
-    """The sides of all trainers of a ring, connected with each other. `known`: the declarations and operations of its
-    variables, from the programs.
+    """The sides of all trainers of a ring, connected with each other. `operations`: the declarations and operations of
+    its variables, from the programs.
     """
-    rings = {index: Ring(ring, network, index, trainers, ops, known) for index in sorted(trainers)}
+    rings = {index: Ring(ring, network, index, trainers, ops, operations) for index in sorted(trainers)}
     for side in rings.values():
         side.meet({index: other for index, other in rings.items() if other is not side})
     return list(rings.values())

@@ -100,7 +100,7 @@ class _Lookups:
         endpoints = text_list(ops[0], "endpoints")
         links = [link_to(trainer, servers, endpoint, ops[0]) for endpoint in endpoints]
         self.posts = [link.post for link in links]
-        self.asked = [link for link in links for _ in ops]
+        self.request_links = [link for link in links for _ in ops]
         self.tables = list(zip(*(text_list(op, "table_names") for op in ops), strict=True))
         """For every server, the names of its parts of the tables."""
         self.ends = np.cumsum((0, *number_list(ops[0], "height_sections")))
@@ -167,7 +167,7 @@ def make_lookup(trainer: Trainer, exchange: Exchange, program: Program, servers:
     alike = groupby(exchange.ops, key=lambda op: _cut_alike(op, program))
     lookups = [_Lookups(trainer, tuple(ops), program, servers) for _, ops in alike]
     count = sum(lookup.answers for lookup in lookups)
-    asked = [link for lookup in lookups for link in lookup.asked]
+    asked = [link for lookup in lookups for link in lookup.request_links]
 
     def run(values: Sequence[Value]) -> Replies:
         joins: list[tuple[int, Join]] = []

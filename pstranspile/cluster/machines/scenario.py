@@ -78,8 +78,8 @@ class Rejoin(NamedTuple):
 class Partition(NamedTuple):
     """A fault: no message passes between the two sides from one tick to another; `until` None: for ever."""
 
-    one: tuple[str, ...]
-    other: tuple[str, ...]
+    one_side: tuple[str, ...]
+    other_side: tuple[str, ...]
     since: int
     until: int | None = None
 
@@ -149,7 +149,7 @@ def line_of(event: Event) -> str:
         return f"rejoin {event.machine} step {event.step}"
     if isinstance(event, Partition):
         until = "" if event.until is None else f" to {event.until}"
-        return f"partition {', '.join(event.one)} | {', '.join(event.other)} from {event.since}{until}"
+        return f"partition {', '.join(event.one_side)} | {', '.join(event.other_side)} from {event.since}{until}"
     text = f"crash {event.machine} step {event.step}"
     if event.after:
         text += f" after {event.after}"

@@ -139,8 +139,8 @@ class _Exchanges:
     def __init__(self) -> None:
         self.exchanges: list[_Growing] = []
         self.ops: list[Op | _Growing] = []
-        self._deferred: list[Op] = []
-        self._touched: set[str] = set()
+        self._deferred_ops: list[Op] = []
+        self._touched_names: set[str] = set()
         """The variables that the deferred collective ops read or write."""
         self._at = 0
         """The index of the last exchange among the ops."""
@@ -153,11 +153,11 @@ class _Exchanges:
             if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
                 self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
             return
-        if self._deferred and self._needed_by(op):
+        if self._deferred_ops and self._needed_by(op):
             self.end()
         if is_collective(op.type):
-            self._deferred.append(op)
-            self._touched.update(op.input_names, op.output_names)
+            self._deferred_ops.append(op)
+            self._touched_names.update(op.input_names, op.output_names)
         elif not exchanges_messages(op.type):
             self.ops.append(op)
             self._fresh.append(op)
@@ -170,11 +170,11 @@ class _Exchanges:
             return True
         if _has_blocks(op):
             return True
-        return not self._touched.isdisjoint((*op.input_names, *op.output_names))
+        return not self._touched_names.isdisjoint((*op.input_names, *op.output_names))
 
     def end(self) -> None:
         """Adds the deferred collective ops at this point."""
-        ops, self._deferred, self._touched = self._deferred, [], set()
+        ops, self._deferred_ops, self._touched_names = self._deferred_ops, [], set()
         for number, op in enumerate(ops):
             values = (op.inputs["X"], op.outputs["Out"])
             self.exchanges[-1].add(op, *values) if number else self._begin(op, *values)
@@ -286,17 +286,18 @@ other machines must answer first.
 class Replies(Wait):
     """Replies that a machine waits for, one in each slot.
 
-    Replies to requests of another step are ignored. `asked` has the link of each slot's request, for reports.
+    Replies to requests of another step are ignored. `request_links` has the link of each slot's request,
+    for reports.
     """
 
-    __slots__ = ("_asked", "_join", "_then", "step")
+    __slots__ = ("_continuation", "_join", "_request_links", "step")
 
-    def __init__(self, step: int, count: int, join: Join | None = None, asked: Sequence[Link] = ()):
+    def __init__(self, step: int, count: int, join: Join | None = None, request_links: Sequence[Link] = ()):
         self.missing = count
         self.step = step
         self._join = join
-        self._asked = asked
-        self._then: Callable[[], object] | None = None
+        self._request_links = request_links
+        self._continuation: Callable[[], object] | None = None
         self.values = [None] * count
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -310,39 +311,39 @@ class Replies(Wait):
 
     def awaits(self, message: Message) -> bool:
         """Whether a message is an awaited answer: its slot is empty, and it comes from the machine that was asked."""
-        slot, asked = message.slot, self._asked
+        slot, asked = message.slot, self._request_links
         if not 0 <= slot < len(self.values) or self.values[slot] is not None or message.payload is None:
             return False
         return slot >= len(asked) or asked[slot].target.name == message.source
 
     def then(self, action: Callable[[], object]) -> Replies:
         """Sets an action to run once all replies have come; returns the replies themselves."""
-        self._then = action
+        self._continuation = action
         return self
 
     def join(self, values: list[Value]) -> Sequence[Value]:
         """The values that the op receives."""
         received = values if self._join is None else self._join(values)
-        if self._then is not None:
-            self._then()
+        if self._continuation is not None:
+            self._continuation()
         return received
 
     def silent(self) -> tuple[str, ...]:
         """The machines that were asked and have not answered."""
-        pairs = zip(self._asked, self.values, strict=False)
+        pairs = zip(self._request_links, self.values, strict=False)
         return tuple(dict.fromkeys(link.target.name for link, value in pairs if value is None))
 
 
 class Blocked(Wait):
-    """A wait of a machine until it is released. Reports show `what` it waits for, and `silent`: for which machines
-    (default: the machine's communicator).
+    """A wait of a machine until it is released. Reports show the `awaited_event`, and `silent`: the machines that are
+    to release it (default: its communicator).
     """
 
-    __slots__ = ("_machine", "_silent", "_what")
+    __slots__ = ("_awaited_event", "_machine", "_silent")
 
-    def __init__(self, machine: Machine, what: str, silent: Sequence[str] | None = None):
+    def __init__(self, machine: Machine, awaited_event: str, silent: Sequence[str] | None = None):
         self.missing, self.values = 1, []
-        self._what = what
+        self._awaited_event = awaited_event
         self._machine = machine
         self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
 
@@ -362,8 +363,8 @@ class Blocked(Wait):
         return self._silent
 
     def __str__(self) -> str:
-        """The sentence part for reports: `what` the machine waits for."""
-        return self._what
+        """The event that the machine waits for, as part of a sentence of a report."""
+        return self._awaited_event
 
 
 Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
@@ -467,12 +468,12 @@ class Library:
     """The functions made so far, for machines whose programs are the same up to names."""
 
     def __init__(self) -> None:
-        self._known: dict[object, list[tuple[Program, Code]]] = {}
+        self._codes: dict[object, list[tuple[Program, Code]]] = {}
 
     def find(self, script: Script, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
         """The function for the script: that of a program which is the same up to names, or a new one."""
         key = (shape_of(script.rewritten), script.feeds, script.fetches, not_plain, rows)
-        known = self._known.setdefault(key, [])
+        known = self._codes.setdefault(key, [])
         for program, code in known:
             if _same_in_context(program, script.rewritten, code.source.bound):
                 return code

@@ -101,7 +101,7 @@ class Block(Prepared):
         )
         """The persistable variables that the block writes."""
         changed = changed_in_place(program)
-        self._own = [place for place, name in enumerate(feeds) if name in changed]
+        self._changed_feeds = [place for place, name in enumerate(feeds) if name in changed]
         self._scope, self._ops = scope, ops
 
     @cached_property
@@ -118,7 +118,7 @@ class Block(Prepared):
 
     def apply(self, received: list[Value]) -> Sequence[Value]:
         """Runs the block once. Values that it changes in place are copied first. Raises DiagnosticError."""
-        for place in self._own:
+        for place in self._changed_feeds:
             received[place] = own_copy(received[place])
         result = self._run(received, {})
         self.execution.end()
@@ -159,12 +159,12 @@ class ServerListener:
 class OnUpdate(ServerListener):
     """Calls a function after every update of a server."""
 
-    def __init__(self, told: Callable[[Server, int], object]):
-        self._told = told
+    def __init__(self, callback: Callable[[Server, int], object]):
+        self._callback = callback
 
     def updated(self, server: Server, update: int) -> None:
         """Calls the function with the update's number."""
-        self._told(server, update)
+        self._callback(server, update)
 
 
 class Server(Machine):
@@ -527,7 +527,7 @@ class SharedCounter(NamedTuple):
     place: int
     op: Op
     shared: str
-    own: tuple[str, ...]
+    trainer_counters: tuple[str, ...]
 
 
 def shared_counters(program: Program, scope: Scope) -> list[SharedCounter]:

@@ -37,15 +37,15 @@ from pstranspile.runtime.values import LoDTensor, SelectedRows
 
 
 class Snapshot(NamedTuple):
-    """The state of a server. `taken`: the number of the last message taken from each source; `sent`: the number of the
-    last message sent, by link.
+    """The state of a server. `received_numbers`: the number of the last message taken from each source;
+    `sent_numbers`: the number of the last message sent, by link.
     """
 
     values: dict[str, Value]
     state: dict[str, Any]
     steps: dict[int, int]
-    taken: dict[str, int]
-    sent: dict[str, int]
+    received_numbers: dict[str, int]
+    sent_numbers: dict[str, int]
 
 
 def take_snapshot(server: Server, taken: dict[str, int], *, tables: bool = True) -> Snapshot:
@@ -71,7 +71,7 @@ def restore(server: Server, snapshot: Snapshot) -> None:
     put_back(server.scope, snapshot.values)
     server.take_state({name: _copy(value) for name, value in snapshot.state.items()}, snapshot.steps)
     for name, link in server.links.items():
-        link.number_after(snapshot.sent.get(name, 0))
+        link.number_after(snapshot.sent_numbers.get(name, 0))
 
 
 def has_table(values: Iterable[Value]) -> bool:

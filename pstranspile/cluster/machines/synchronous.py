@@ -138,14 +138,14 @@ class UpdateBlocks:
         source = block_program(server.main, numbers)
         self._scope, self._seed = server.scope, server.seed
         counters = shared_counters(source, server.scope) if int(rates) >= 0 else ()
-        self._counters = {counter.place: frozenset(counter.own) for counter in counters}
+        self._counters = {counter.place: frozenset(counter.trainer_counters) for counter in counters}
         """The step counters that each sum of counters adds up, by the index of the op that sums them."""
         self._spans = list(pairwise(accumulate((len(server.main.blocks[n].ops) for n in numbers), initial=0)))
         """The range of ops of each block of the update, as pairs (first, end)."""
         program = count_rounds(source, int(rates), server.scope)
         declared = server.main.main_block.vars
         listed = set(server.op.inputs.get("X", ()))
-        self._wanted = [
+        self._input_names = [
             name
             for name in read_first(program.main_block.ops)
             if name in listed
@@ -154,26 +154,26 @@ class UpdateBlocks:
         """The variables that the update needs from the trainers, in the order in which it reads them."""
         self.program: Program = with_temporaries(program, pairs(server.op, "grad_to_block_id"))
         all_names = frozenset[str]().union(*server.sent_by_program.values())
-        self._idle = {name: all_names - sent for name, sent in server.sent_by_program.items()}
+        self._idle_variables = {name: all_names - sent for name, sent in server.sent_by_program.items()}
         """For each program of the trainers, the variables that only other programs send."""
-        self._wanted_by_program: dict[str, frozenset[str]] = {}
-        self._made: dict[tuple[str, frozenset[str]], Update] = {}
+        self._input_names_by_program: dict[str, frozenset[str]] = {}
+        self._updates: dict[tuple[str, frozenset[str]], Update] = {}
 
     @property
     def names(self) -> Iterable[str]:
         """The variables that the update needs from the trainers."""
-        return self._wanted
+        return self._input_names
 
     @property
     def prepared_blocks(self) -> Iterable[Block]:
         """The blocks made ready so far."""
-        return (update.block for update in self._made.values())
+        return (update.block for update in self._updates.values())
 
     def needed_variables(self, program: str) -> frozenset[str]:
         """The variables that the update of one program needs from the trainers."""
-        names = self._wanted_by_program.get(program)
+        names = self._input_names_by_program.get(program)
         if names is None:
-            names = self._wanted_by_program[program] = frozenset(self._wanted) - self._idle.get(
+            names = self._input_names_by_program[program] = frozenset(self._input_names) - self._idle_variables.get(
                 program, frozenset[str]()
             )
         return names
@@ -184,22 +184,24 @@ class UpdateBlocks:
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
         """The update of one program without the absent variables."""
-        made = self._made.get((program, absent))
+        made = self._updates.get((program, absent))
         if made is None:
-            made = self._made[program, absent] = self._make(program, absent)
+            made = self._updates[program, absent] = self._make(program, absent)
         return made
 
     def _make(self, name: str, absent: frozenset[str]) -> Update:
-        idle = self._idle.get(name, frozenset[str]())
+        idle = self._idle_variables.get(name, frozenset[str]())
         program = self.program
         if idle:
             program = self._without_blocks(idle)
-            program = without_gradients(program, idle.intersection(self._wanted, read_first(program.main_block.ops)))
+            program = without_gradients(
+                program, idle.intersection(self._input_names, read_first(program.main_block.ops))
+            )
         if absent:
             program = without_gradients(program, absent)
         read = set(read_first(program.main_block.ops))
         wanted = self.needed_variables(name) - absent
-        names = [name for name in self._wanted if name in read and name in wanted]
+        names = [name for name in self._input_names if name in read and name in wanted]
         return Update(Block(program, self._scope, names, (), seed=self._seed), names)
 
     def _without_blocks(self, idle: frozenset[str]) -> Program:
@@ -208,7 +210,7 @@ class UpdateBlocks:
         """
         ops, kept = self.program.main_block.ops, list[Op]()
         for start, stop in self._spans:
-            read = {*self._wanted}.intersection(read_first(ops[start:stop]))
+            read = {*self._input_names}.intersection(read_first(ops[start:stop]))
             if not read or not read <= idle:
                 counters = self._counters
                 kept += (ops[at] for at in range(start, stop) if at not in counters or not counters[at] <= idle)
@@ -248,11 +250,11 @@ class SynchronousServer(Server):
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        self._declared = self.main.main_block.vars
+        self._variables = self.main.main_block.vars
         self.sending = False
         """Whether the server takes gradients now; otherwise it serves variables."""
         self.round: Round = new_round()
-        self._again: deque[Message] = deque()
+        self._deferred_messages: deque[Message] = deque()
         """Messages that have waited, to be taken before later ones."""
 
     @cached_property
@@ -276,7 +278,7 @@ class SynchronousServer(Server):
         A message waits if its trainer has reported its send barrier, if its trainer is not admitted yet, or if it asks
         for a variable while the server takes gradients.
         """
-        again, handlers = self._again, self._handlers
+        again, handlers = self._deferred_messages, self._handlers
         while again or messages:
             message = again.popleft() if again else messages.popleft()
             kind = message.kind
@@ -302,7 +304,7 @@ class SynchronousServer(Server):
 
     def on_send(self, message: Message) -> None:
         """Stores a gradient for the update. Raises DiagnosticError for a variable that the server does not have."""
-        if message.variable not in self._declared:
+        if message.variable not in self._variables:
             raise self.unknown_variable_error(message, "is sent")
         self.round.take(message)
 
@@ -361,7 +363,7 @@ class SynchronousServer(Server):
 
     def _stop_waiting(self) -> None:
         """Queues the waiting messages to be taken again, before later ones."""
-        self._again.extendleft(reversed(self.round.waiting))
+        self._deferred_messages.extendleft(reversed(self.round.waiting))
         self.round.waiting.clear()
 
     # updates

@@ -86,12 +86,12 @@ class TrainerListener:
 class OnStep(TrainerListener):
     """Calls a function after every step of a trainer."""
 
-    def __init__(self, told: Callable[[Trainer, int], object]):
-        self._told = told
+    def __init__(self, callback: Callable[[Trainer, int], object]):
+        self._callback = callback
 
     def step_done(self, trainer: Trainer, step: int) -> None:
         """Calls the function with the step."""
-        self._told(trainer, step)
+        self._callback(trainer, step)
 
 
 class Communicator(ABC):
@@ -140,13 +140,13 @@ class Trainer(Machine):
         self.step = -1
         """The current or next step, an index from 0 as in the feed; negative during start-up."""
         self.limit = 0
-        self.left = False
+        self.has_left = False
         self.results: list[StepResult] = []
         self.first_step = 0
         """The first step after the start-up program."""
         self._lives = 0
         """How often the trainer was restarted."""
-        self._due: deque[Program] = deque([role.startup])
+        self._due_programs: deque[Program] = deque([role.startup])
         """Programs to be run before the next step."""
         self._ready: dict[tuple[str, int, Sequence[str]], Runner] = {}
         """The programs that steps have run, by name, identity (a runner holds its program) and what is fetched."""
@@ -191,7 +191,7 @@ class Trainer(Machine):
 
     def run_once(self, program: Program) -> None:
         """Runs another program (such as one that saves) before the next step. It does not count as a step."""
-        self._due.append(program)
+        self._due_programs.append(program)
         self.network.scheduler.wake(self)
 
     def end_feed(self) -> None:
@@ -219,7 +219,7 @@ class Trainer(Machine):
     @property
     def gone(self) -> bool:
         """Whether the trainer has left or crashed."""
-        return self.left or self.down
+        return self.has_left or self.down
 
     @property
     def coming_back(self) -> bool:
@@ -232,9 +232,9 @@ class Trainer(Machine):
         was in other processes.
         """
         self._lives = self._lives + 1 if lives is None else lives
-        self.down = self.left = False
+        self.down = self.has_left = False
         self.step, self.first_step = -1 - self._lives, step
-        self._due = deque([self.role.startup])
+        self._due_programs = deque([self.role.startup])
         self._ready.clear()
         self._runner = self._wait = None
 
@@ -255,7 +255,7 @@ class Trainer(Machine):
             var = self.role.variable(name)
             if var is not None and var.persistable:
                 self.scope[name] = value
-        self._due.clear()
+        self._due_programs.clear()
         self.step = self.first_step
 
     # the machine
@@ -274,7 +274,7 @@ class Trainer(Machine):
     def advance(self) -> None:
         """Continues the current program, or begins the next one, unless the trainer waits."""
         wait, runner = self._wait, self._runner
-        if self.left or (wait is not None and wait.missing):
+        if self.has_left or (wait is not None and wait.missing):
             return
         self._wait = None
         try:
@@ -288,7 +288,7 @@ class Trainer(Machine):
 
     def _begin_next(self) -> Ended | Wait | None:
         """Begins a program that is due or the next step, or leaves; None if there is nothing to run."""
-        if self._due:
+        if self._due_programs:
             return self._begin_due()
         if self.step >= self.limit:
             return None
@@ -296,7 +296,7 @@ class Trainer(Machine):
             if (first := listener.before_step(self, self.step)) is not None:
                 return first
         feed = self.feed(self.step)
-        if self._due:
+        if self._due_programs:
             return self._begin_due()
         if feed is None:
             self.leave()
@@ -321,7 +321,7 @@ class Trainer(Machine):
 
     def _begin_due(self) -> Ended | Wait:
         """Begins a program that is no step."""
-        self._runner = self._prepare(self._due.popleft(), None)
+        self._runner = self._prepare(self._due_programs.popleft(), None)
         return self._runner.begin({})
 
     def _prepare(
@@ -370,9 +370,9 @@ class Trainer(Machine):
 
     def leave(self) -> None:
         """Sends COMPLETE to all servers, once no message of the trainer is under way."""
-        if self.left or (self.communicator is not None and not self.communicator.may_leave()):
+        if self.has_left or (self.communicator is not None and not self.communicator.may_leave()):
             return
-        self.left = True
+        self.has_left = True
         for link in self.servers:
             link.post(COMPLETE, self.step)
 
@@ -513,7 +513,7 @@ class Forms:
 
     def __init__(self, *, waited_for: bool = True):
         self._waited_for = waited_for
-        self._made: dict[tuple[int, bool], tuple[Program, Program, dict[str, Value]]] = {}
+        self._forms: dict[tuple[int, bool], tuple[Program, Program, dict[str, Value]]] = {}
         """Cache of forms by program id and whether the feed is empty: the program itself (so that its id stays in use),
         the program to run in its place, and that program's extra inputs.
         """
@@ -525,10 +525,10 @@ class Forms:
         if feed.rows == 0 and not self._waited_for:
             return None
         key = id(program), feed.rows == 0
-        known = self._made.get(key)
+        known = self._forms.get(key)
         if known is None:
             form = without_rows(program, feed, sends_values) if feed.rows == 0 else fed_seeds(program)
-            known = self._made[key] = program, *form
+            known = self._forms[key] = program, *form
         _, form, extra = known
         return (
             Form(form, EMPTY, extra, fetches=False)

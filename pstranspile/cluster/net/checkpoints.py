@@ -38,8 +38,8 @@ class Checkpoints:
         self.first, self.seed = 0, None
         self.dealing: Dealing | None = None
         """A record of how rows of data are dealt, if any are."""
-        self._saved: dict[int, set[str]] = {}
-        self._newest = -1
+        self._saved_roles: dict[int, set[str]] = {}
+        self._newest_step = -1
         """The step of the checkpoint that was written last."""
         self._begin_from(source)
 
@@ -69,10 +69,10 @@ class Checkpoints:
 
     def go_back(self) -> None:
         """Makes the run start again from the checkpoint that it has written last, or as it started before."""
-        self._saved.clear()
-        if self._newest >= 0 and self.target is not None:
+        self._saved_roles.clear()
+        if self._newest_step >= 0 and self.target is not None:
             self.close()
-            self._begin_from(Source(self.target.place(self._newest)))
+            self._begin_from(Source(self.target.place(self._newest_step)))
 
     def close(self) -> None:
         """Unlocks the checkpoint from which the run began, so that it may be removed as outdated."""
@@ -86,7 +86,7 @@ class Checkpoints:
         Raises DiagnosticError.
         """
         cluster = cluster_of(self.job, seed=seed)
-        there = self._saved.setdefault(step, set())
+        there = self._saved_roles.setdefault(step, set())
         there.add(role)
         if len(there) < len(cluster.servers) + len(cluster.trainers):
             return False
@@ -94,8 +94,8 @@ class Checkpoints:
             file = part_file(self.work, machine.name, step)
             fill(machine, read_part(file, machine.name))
         self._save(cluster, step)
-        for earlier in [known for known in self._saved if known <= step]:
-            for name in self._saved.pop(earlier):
+        for earlier in [known for known in self._saved_roles if known <= step]:
+            for name in self._saved_roles.pop(earlier):
                 part_file(self.work, name, earlier).unlink(missing_ok=True)
         return True
 
@@ -104,14 +104,14 @@ class Checkpoints:
 
         It does not if the last checkpoint is of this step, or if the run began with this step. Raises DiagnosticError.
         """
-        if steps in (self._newest, self.first):
+        if steps in (self._newest_step, self.first):
             return False
         self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
         return True
 
     def _save(self, cluster: Cluster, step: int) -> None:
         assert self.target is not None
-        self._newest = step
+        self._newest_step = step
         for trainer in cluster.trainers:
             trainer.go_on_from(step)
         place = self.target.place(step)

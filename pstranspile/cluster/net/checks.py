@@ -65,7 +65,7 @@ def _exchanged_variables(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
         for program in trainer.role.all:
             yield from _program_exchanges(program)
     for ring in cluster.rings.values():
-        for name, known in ring.known.items():
+        for name, known in ring.operations.items():
             yield name, known.declared if known.fixed else None
     for server in cluster.servers:
         yield from server.main.main_block.vars.items()
@@ -116,7 +116,7 @@ class Checks:
         refuse: Callable[[int, str], object],
     ):
         self._server, self._stranger, self._refuse = server, stranger, refuse
-        self._declared = server.main.main_block.vars
+        self._variables = server.main.main_block.vars
         tables = (op for op in server.startup.main_block.ops if op.type == "large_table")
         self._open = {ints_attr(op, "shape") for op in tables if op.attrs.get("any_id")}
         """The dims of parts of tables that have a row for every id."""
@@ -128,10 +128,10 @@ class Checks:
             for program in trainer.role.all:
                 for name in names_sent_to(program, server.endpoint):
                     self._senders.setdefault(name, set()).add(trainer.index)
-        self._served = frozenset(server.takes)
+        self._served_names = frozenset(server.takes)
         self._forms: dict[str, tuple[Any, tuple[int, ...] | None, int]] = {}
-        self._refused: set[int] = set()
-        self._looks: Mapping[str, Callable[[Message], None]] = {
+        self._refused_trainers: set[int] = set()
+        self._checks_by_kind: Mapping[str, Callable[[Message], None]] = {
             kinds.SEND: self._send,
             kinds.GET: self._get,
             kinds.GET_NOW: self._get,
@@ -149,13 +149,13 @@ class Checks:
 
     def _take(self, handler: Callable[[Message], object] | None, message: Message) -> None:
         """Makes the server take a message, if the message is correct."""
-        if message.trainer in self._refused:
+        if message.trainer in self._refused_trainers:
             if message.kind == kinds.COMPLETE and handler is not None:
-                self._refused.discard(message.trainer)
+                self._refused_trainers.discard(message.trainer)
                 handler(message)
             return
         try:
-            look = self._looks.get(message.kind)
+            look = self._checks_by_kind.get(message.kind)
             if look is None or handler is None:
                 raise Misfit("a server takes no messages of this kind")
             look(message)
@@ -166,7 +166,7 @@ class Checks:
         except Misfit as misfit:
             problem = str(misfit)
         if problem is not None:
-            self._refused.add(message.trainer)
+            self._refused_trainers.add(message.trainer)
             self._refuse(message.trainer, f"{message}: {problem}")
         elif message.kind in _ALONE and handler is not None:
             handler(message)
@@ -175,11 +175,11 @@ class Checks:
 
     def _send(self, message: Message) -> None:
         name, senders = message.variable, self._senders.get(message.variable)
-        if name not in self._served and senders is None:
+        if name not in self._served_names and senders is None:
             raise Misfit(f"{self._server.name} takes no variable {visible(name)}")
         if senders is not None and message.trainer not in senders and not self._stranger(message.trainer):
             raise Misfit(f"{visible(name)} is sent by {', '.join(self._server.names_of(senders))}")
-        value, declared = message.payload, self._declared.get(name)
+        value, declared = message.payload, self._variables.get(name)
         if declared is not None and _fits(value, *self._form(name, declared)):
             return
         if isinstance(value, SelectedRows) and declared is not None and declared.shape in self._open:

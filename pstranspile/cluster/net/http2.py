@@ -42,7 +42,7 @@ class Caller(Protocol):
     """The client that has made a call and waits for its answer."""
 
     @property
-    def known(self) -> bool:
+    def is_admitted(self) -> bool:
         """Whether it is one of the job's machines."""
         ...
 
@@ -79,17 +79,17 @@ LARGE_CALL = (1 << 31) - 1
 class CallService(NamedTuple):
     """A service: for each method a function of the caller, the call's number and the bytes of the request.
 
-    The function answers the call, now or later; `lost` is called when a caller gives up waiting. `most` calls may be
-    open at once. For a call of more than `SMALL_CALL` bytes, `room` returns how many bytes it may have; its arguments
-    are the method, the first bytes of the message and whether the caller is known. `callers` is how many unknown
-    callers may bring large calls at the same time. `more_unread` returns how many bytes of answers a caller may leave
-    unread beyond those that any caller may.
+    The function answers the call, now or later; `on_lost_caller` is called when a caller gives up waiting. At most
+    `open_call_limit` calls are open at once. For a call of more than `SMALL_CALL` bytes, `room` returns how many bytes
+    it may have; its arguments are the method, the first bytes of the message and whether the caller is admitted.
+    `callers` is how many callers that are not admitted may bring large calls at the same time. `more_unread` returns
+    how many bytes of answers a caller may leave unread beyond those that any caller may.
     """
 
     name: str
     methods: Mapping[str, Callable[[Caller, int, Bytes], None]]
-    most: int
-    lost: Callable[[Caller, int], None] = lambda caller, call: None
+    open_call_limit: int
+    on_lost_caller: Callable[[Caller, int], None] = lambda caller, call: None
     room: Callable[[str, Bytes, bool], int] = lambda method, begin, known: LARGE_CALL if known else 0
     callers: int = 1
     more_unread: Callable[[], int] = lambda: 0
@@ -219,12 +219,12 @@ class HeaderReader:
     def __init__(self) -> None:
         self._table: deque[Header] = deque()
         self._size = 0
-        self._most = MOST_TABLE
+        self._table_limit = MOST_TABLE
         self._data: Bytes = b""
         self._at = 0
         self._changed = False
         """Whether the block that is read changes the table."""
-        self._same: dict[bytes, list[Header]] = {}
+        self._headers_by_block: dict[bytes, list[Header]] = {}
         """The headers of blocks that leave the table as it is, by their bytes, while the table does not change."""
 
     def read(self, data: Bytes) -> Sequence[Header]:
@@ -235,11 +235,11 @@ class HeaderReader:
         if len(data) > MOST_SAME_BYTES:
             return self._decode(data)
         block = bytes(data)
-        headers = self._same.get(block)
+        headers = self._headers_by_block.get(block)
         if headers is None:
             headers = self._decode(block)
-            if not self._changed and len(self._same) < MOST_SAME:
-                self._same[block] = headers
+            if not self._changed and len(self._headers_by_block) < MOST_SAME:
+                self._headers_by_block[block] = headers
         return headers
 
     def _decode(self, data: Bytes) -> list[Header]:
@@ -322,16 +322,16 @@ class HeaderReader:
     def _resize(self, size: int) -> None:
         if size > MOST_TABLE:
             raise WireError(f"a table of {size} bytes of headers is too large")
-        self._most = size
+        self._table_limit = size
         self._note_change()
         self._shrink()
 
     def _note_change(self) -> None:
         self._changed = True
-        self._same.clear()
+        self._headers_by_block.clear()
 
     def _shrink(self) -> None:
-        while self._size > self._most:
+        while self._size > self._table_limit:
             name, value = self._table.pop()
             self._size -= len(name) + len(value) + ENTRY
 
@@ -506,11 +506,11 @@ class _Stream:
     def __init__(self, window: int):
         self.path = b""
         self.body = bytearray()
-        self.most = SMALL_CALL + _PREFIX
+        self.body_limit = SMALL_CALL + _PREFIX
         """The most bytes that the body may have, as far as the service has decided."""
         self.window = window
         """How many bytes of the answer the client will take."""
-        self.taken = False
+        self.is_taken = False
         """Whether the service has taken the call."""
         self.head = b""
         """The frame with which the answer begins, until it is sent."""
@@ -521,19 +521,19 @@ class _Stream:
 
 
 class Http2(ByteReader):
-    """Reads calls from a channel, and sends their answers; `known` is set once the caller is one of the job's.
+    """Reads calls from a channel, and sends their answers; `is_admitted` is set once the caller is one of the job's.
 
     `lends` returns whether one more unknown client may bring a large call.
     """
 
     def __init__(self, channel: Channel, service: CallService, lends: Callable[[], bool] = lambda: True):
-        self.known = False
+        self.is_admitted = False
         self.waiting = False
         self.lent = 0
         """Bytes that the client may bring beyond its budget before it is known."""
         self.stalled = False
         """Whether no byte was received or sent between the last two looks."""
-        self._moved = (0, 0)
+        self._last_progress = (0, 0)
         self._channel = channel
         self._service = service
         self._methods = {f"/{service.name}/{name}".encode(): take for name, take in service.methods.items()}
@@ -541,7 +541,7 @@ class Http2(ByteReader):
         self._headers = HeaderReader()
         self._chunk = memoryview(bytearray(_CHUNK))
         self._buffer = bytearray()
-        self._begun = False
+        self._preface_is_read = False
         self._over = False
         """Whether this side has ended the connection."""
         self._streams: dict[int, _Stream] = {}
@@ -559,17 +559,17 @@ class Http2(ByteReader):
         self._initial = _FIRST_WINDOW
         """How many bytes the client will take on a new stream."""
 
-        self._most = _FIRST_FRAME
+        self._frame_limit = _FIRST_FRAME
         """How many bytes the client will take in a frame."""
-        self._owed = 0
+        self._unacknowledged_bytes = 0
         """Bytes received since the last update of the client's window."""
         self._work = 0
         """The work that this turn may still do."""
-        self._came = self._frames = self._calls = 0
+        self._received_bytes = self._frames = self._calls = 0
         """The bytes that have come and, until the client is known, the frames and calls."""
-        self._held = 0
+        self._pending_bytes = 0
         """The bytes of calls that are not complete."""
-        self._gathered: list[bytes] = []
+        self._gathered_replies: list[bytes] = []
         """Replies of this turn, to be sent at its end."""
         self._gathers = False
         """Whether a turn is in progress, so that replies are collected."""
@@ -580,12 +580,12 @@ class Http2(ByteReader):
         """
         self._answers: deque[tuple[int, int]] = deque()
         """The same for answers, also those to calls that the client has reset, each with its size in bytes."""
-        self._answered = 0
+        self._unsent_bytes = 0
         """The bytes of answers that are not sent to their ends. The smallest unsent piece keeps a whole answer in
         memory.
         """
         settings = (
-            (_STREAMS, max(service.most, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME),
+            (_STREAMS, max(service.open_call_limit, 1)), (_INITIAL_WINDOW, _WIDEST), (_MOST_FRAME, _FRAME),
             (_MOST_LIST, MOST_HEADERS),
         )  # fmt: skip
         first = _frame(_SETTINGS, 0, 0, b"".join(struct.pack(">HI", *pair) for pair in settings))
@@ -613,23 +613,23 @@ class Http2(ByteReader):
     @property
     def waits(self) -> bool:
         """Whether the client waits for the service."""
-        return any(stream.taken and stream.answer is None for stream in self._streams.values())
+        return any(stream.is_taken and stream.answer is None for stream in self._streams.values())
 
     @property
     def incomplete_bytes(self) -> int:
         """The bytes of calls that are not complete."""
-        return self._held
+        return self._pending_bytes
 
     @property
     def unread(self) -> int:
         """The bytes of answers that the client has not read to their ends."""
         self._unread_answers()
-        return self._answered
+        return self._unsent_bytes
 
     def look(self) -> None:
         """Determines whether any byte was received or sent since the last look."""
-        moved = self._came, self._channel.queued - self._channel.unsent
-        self.stalled, self._moved = moved == self._moved, moved
+        moved = self._received_bytes, self._channel.queued - self._channel.unsent
+        self.stalled, self._last_progress = moved == self._last_progress, moved
 
     def leave(self, reason: str) -> None:
         """Ends the connection without an error: the client may come again."""
@@ -646,16 +646,16 @@ class Http2(ByteReader):
     def receive(self, size: int) -> bool:
         """Processes `size` received bytes; ends the connection if they are not HTTP/2."""
         self._buffer += self._chunk[:size]
-        self._came += size
+        self._received_bytes += size
         self.go_on()
         return size < _CHUNK
 
     def go_on(self) -> None:
         """Processes received frames, as many as one turn may; `waiting` says whether more are left."""
-        self._work = TURN_WORK if self.known else STRANGER_TURN_WORK
+        self._work = TURN_WORK if self.is_admitted else STRANGER_TURN_WORK
         self._gathers = True
         try:
-            if not (self.known or self._over):
+            if not (self.is_admitted or self._over):
                 self._require_few()
             self._take_all()
         except WireError as problem:
@@ -679,14 +679,14 @@ class Http2(ByteReader):
         """Called when the connection is over, which ends all calls."""
         streams, self._streams = self._streams, {}
         self._answering.clear()
-        self._held = 0
+        self._pending_bytes = 0
         for number, stream in streams.items():
-            if stream.taken:
-                self._service.lost(self, number)
+            if stream.is_taken:
+                self._service.on_lost_caller(self, number)
 
     def _require_few(self) -> None:
         """Raises WireError if a client that is not known has sent more than it may."""
-        if self._came > STRANGER_BYTES + self.lent:
+        if self._received_bytes > STRANGER_BYTES + self.lent:
             raise WireError(f"a stranger sends more than {STRANGER_BYTES} bytes")
         if self._frames > STRANGER_FRAMES + self.lent // _DENSE:
             raise WireError(f"a stranger sends more than {STRANGER_FRAMES} frames")
@@ -699,13 +699,13 @@ class Http2(ByteReader):
         if self._over:
             self._buffer = bytearray()
             return
-        if not self._begun:
+        if not self._preface_is_read:
             start = buffer[: len(PREFACE)]
             if not PREFACE.startswith(start):
                 raise WireError("the connection does not begin as HTTP/2 does")
             if len(start) < len(PREFACE):
                 return
-            self._begun, at = True, len(PREFACE)
+            self._preface_is_read, at = True, len(PREFACE)
         while len(buffer) - at >= 9:
             high, low, kind, flags, stream = _HEAD.unpack_from(buffer, at)
             size = high << 16 | low
@@ -718,7 +718,7 @@ class Http2(ByteReader):
                 self.waiting = True
                 break
             self._work -= FRAME_WORK
-            if not self.known:
+            if not self.is_admitted:
                 self._frames += 1
                 self._require_few()
             if self._block is not None and kind != _CONTINUATION:
@@ -764,7 +764,7 @@ class Http2(ByteReader):
         if number > self._last:
             self._last = number
             self._calls += 1
-            if len(self._streams) + self._unread_answers() > self._service.most:
+            if len(self._streams) + self._unread_answers() > self._service.open_call_limit:
                 self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))
                 return
             stream = self._streams[number] = _Stream(self._initial)
@@ -776,22 +776,22 @@ class Http2(ByteReader):
             self._complete(number)
 
     def _data(self, flags: int, number: int, data: memoryview) -> None:
-        self._owed += len(data)
-        if self._owed > _CREDIT:
-            self._channel.send([_frame(_WINDOW, 0, 0, struct.pack(">I", self._owed))])
-            self._owed = 0
+        self._unacknowledged_bytes += len(data)
+        if self._unacknowledged_bytes > _CREDIT:
+            self._channel.send([_frame(_WINDOW, 0, 0, struct.pack(">I", self._unacknowledged_bytes))])
+            self._unacknowledged_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
             if number > self._last or not number:
                 raise WireError(f"there is no stream {number}")
             return  # the call was answered or refused
-        if stream.taken:
+        if stream.is_taken:
             raise WireError(f"more comes on stream {number} than a message")
         data = _without_padding(flags, data)
-        if len(stream.body) + len(data) > stream.most and not self._has_room(number, stream, data):
+        if len(stream.body) + len(data) > stream.body_limit and not self._has_room(number, stream, data):
             return
-        self._held += len(data)
-        if self._held > MOST_BODIES:
+        self._pending_bytes += len(data)
+        if self._pending_bytes > MOST_BODIES:
             raise WireError(f"unfinished calls bring more than {MOST_BODIES} bytes")
         stream.body += data
         if flags & _END_STREAM:
@@ -801,20 +801,20 @@ class Http2(ByteReader):
         """Asks the service how large a large call may be, and refuses one that is larger; returns whether the call may
         go on.
         """
-        room = stream.most - _PREFIX
+        room = stream.body_limit - _PREFIX
         if room == SMALL_CALL and stream.path.startswith(f"/{self._service.name}/".encode()):
             begin = bytes(stream.body[:_BEGIN])
             begin += bytes(data[: _BEGIN - len(begin)])
             method = stream.path.decode(errors="replace").rpartition("/")[2]
-            room = max(min(self._service.room(method, begin[_PREFIX:], self.known), LARGE_CALL), SMALL_CALL)
-            if room > SMALL_CALL and not self.known:
+            room = max(min(self._service.room(method, begin[_PREFIX:], self.is_admitted), LARGE_CALL), SMALL_CALL)
+            if room > SMALL_CALL and not self.is_admitted:
                 if self.lent + room > max(MOST_LENT, room) or not (self.lent or self._lends()):
                     self._drop(number, stream)
                     self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))  # it may come again
                     return False
                 self.lent += room
-            stream.most = room + _PREFIX
-        if len(stream.body) + len(data) <= stream.most:
+            stream.body_limit = room + _PREFIX
+        if len(stream.body) + len(data) <= stream.body_limit:
             return True
         self.refuse(number, CallRefused("RESOURCE_EXHAUSTED", f"the call brings more than {room} bytes"))
         self._reply(_frame(_RESET, 0, number, struct.pack(">I", _NO_ERROR)))  # the client need not send the rest
@@ -823,12 +823,14 @@ class Http2(ByteReader):
     def _complete(self, number: int) -> None:
         """Hands a complete request to the service."""
         stream = self._streams.get(number)
-        if stream is None or stream.taken:
+        if stream is None or stream.is_taken:
             return
-        self._work -= CALL_WORK if self.known else STRANGER_TURN_WORK  # before admission, one call is handled in a turn
+        self._work -= (
+            CALL_WORK if self.is_admitted else STRANGER_TURN_WORK
+        )  # before admission, one call is handled in a turn
         take = self._methods.get(stream.path)
         body = stream.body
-        self._held -= len(body)
+        self._pending_bytes -= len(body)
         try:
             if take is None:
                 raise CallRefused("UNIMPLEMENTED", f"nobody answers {_truncate(stream.path.decode(errors='replace'))}")
@@ -836,7 +838,7 @@ class Http2(ByteReader):
                 raise CallRefused("INTERNAL", "a call brings one message")
             if body[0]:
                 raise CallRefused("UNIMPLEMENTED", "messages can't be compressed")
-            stream.taken, stream.body = True, bytearray()
+            stream.is_taken, stream.body = True, bytearray()
             take(self, number, memoryview(body)[_PREFIX:])
         except CallRefused as problem:
             stream.body = bytearray()
@@ -847,16 +849,16 @@ class Http2(ByteReader):
         if stream is None:
             return
         self._drop(number, stream)
-        if stream.taken and stream.answer is None:
+        if stream.is_taken and stream.answer is None:
             self._work -= CALL_WORK
-            self._service.lost(self, number)
+            self._service.on_lost_caller(self, number)
 
     def _drop(self, number: int, stream: _Stream) -> None:
         """Forgets a call that is over."""
         del self._streams[number]
         self._answering.pop(number, None)
-        if not stream.taken:
-            self._held -= len(stream.body)
+        if not stream.is_taken:
+            self._pending_bytes -= len(stream.body)
         if stream.answer is not None:
             self._answers.append((self._channel.queued, stream.size))
 
@@ -876,7 +878,7 @@ class Http2(ByteReader):
             elif key == _MOST_FRAME:
                 if not _FIRST_FRAME <= value < 1 << 24:
                     raise WireError(f"frames of {value} bytes can't be asked for")
-                self._most = value
+                self._frame_limit = value
         if self._initial != before:
             self._work -= len(self._streams)
             for stream in self._streams.values():
@@ -892,14 +894,14 @@ class Http2(ByteReader):
 
     def _reply(self, data: bytes) -> None:
         """Sends a reply that the client must read; its connection ends if it leaves too many unread."""
-        self._gathered.append(data)
+        self._gathered_replies.append(data)
         if not self._gathers:
             self._send_replies()
 
     def _send_replies(self) -> None:
-        if self._over or not self._gathered:
+        if self._over or not self._gathered_replies:
             return
-        gathered, self._gathered = self._gathered, []
+        gathered, self._gathered_replies = self._gathered_replies, []
         self._channel.send([b"".join(gathered)])
         self._replies.extend([self._channel.queued] * len(gathered))
         if self._unread(self._replies) > MOST_UNREAD:
@@ -916,7 +918,7 @@ class Http2(ByteReader):
         """How many answers to calls that are over have not been sent yet."""
         sent = self._channel.queued - self._channel.unsent
         while self._answers and self._answers[0][0] <= sent:
-            self._answered -= self._answers.popleft()[1]
+            self._unsent_bytes -= self._answers.popleft()[1]
         return len(self._answers)
 
     def _widen_window(self, _flags: int, number: int, data: memoryview) -> None:
@@ -941,7 +943,7 @@ class Http2(ByteReader):
 
     def let_in(self) -> None:
         """Marks the client as one of the job's machines."""
-        self.known = True
+        self.is_admitted = True
 
     # sending
 
@@ -953,11 +955,11 @@ class Http2(ByteReader):
         if stream is None or stream.answer is not None:
             return
         size = stream.size = sum(map(len, pieces))
-        self._answered += size
-        if self._answered > MOST_HELD and self.unread > MOST_HELD + self._service.more_unread():
-            self._fail(f"the client leaves {self._answered} bytes of answers unread")
+        self._unsent_bytes += size
+        if self._unsent_bytes > MOST_HELD and self.unread > MOST_HELD + self._service.more_unread():
+            self._fail(f"the client leaves {self._unsent_bytes} bytes of answers unread")
             return
-        if size + _PREFIX <= min(_SHORT, self._window, stream.window, self._most):
+        if size + _PREFIX <= min(_SHORT, self._window, stream.window, self._frame_limit):
             self._window -= size + _PREFIX
             self._work -= 1
             del self._streams[call]
@@ -991,7 +993,7 @@ class Http2(ByteReader):
             if stream.head:
                 pieces.append(stream.head)
                 stream.head = b""
-            while stream.answer and (room := min(self._window, stream.window, self._most)) > 0:
+            while stream.answer and (room := min(self._window, stream.window, self._frame_limit)) > 0:
                 size, taken = _take(stream.answer, room)
                 pieces += [_frame(_DATA, 0, number, size=size), *taken]
                 self._window -= size

@@ -238,7 +238,7 @@ class _Run:
         on_report: OnReport | None,
     ):
         self._job, self._programs = job, programs
-        self._kept, self._seed, self._source, self._on_report = kept, seed, source, on_report
+        self._checkpoints, self._seed, self._source, self._on_report = kept, seed, source, on_report
         self._shares = ReportedShares(meeting_of(job.plan.mode))
         self._news = News(_print_message)
 
@@ -256,7 +256,9 @@ class _Run:
                 for name in names
             }
             with token_of_job():
-                supervisor, done = supervise_job(restarts, members, self._kept, self._seed, self._take, _print_message)
+                supervisor, done = supervise_job(
+                    restarts, members, self._checkpoints, self._seed, self._take, _print_message
+                )
         finally:
             ports.close()
         if not done:
@@ -266,8 +268,8 @@ class _Run:
     def _take(self, member: Member, fields: Mapping[str, Any]) -> None:
         """A machine reports something."""
         self._shares.take(member.role, fields)
-        if self._kept is not None and "saved" in fields:
-            self._kept.part_saved(self._seed, member.role, fields["saved"])
+        if self._checkpoints is not None and "saved" in fields:
+            self._checkpoints.part_saved(self._seed, member.role, fields["saved"])
         take_rows(self._source, fields)
         self._news.take(member.role, fields)
         if self._on_report is not None:
@@ -352,9 +354,9 @@ class News:
 
     def __init__(self, tell: Callable[[str], object]):
         self._tell = tell
-        self._reported: Counter[tuple[str, str]] = Counter()
+        self._report_counts: Counter[tuple[str, str]] = Counter()
         """(Who reports, of whom) -> the number of reports."""
-        self._told: Counter[str] = Counter()
+        self._told_counts: Counter[str] = Counter()
         """Trainer -> the number of reports that were told of it."""
 
     def take(self, role: str, fields: Mapping[str, Any]) -> None:
@@ -366,9 +368,9 @@ class News:
             self._tell(f"{role} can't keep its state, so it could not go on if it ended: {reason}")
         if "news" in fields:
             news, about = fields["news"]
-            self._reported[role, about] += 1
-            if self._reported[role, about] > self._told[about]:
-                self._told[about] += 1
+            self._report_counts[role, about] += 1
+            if self._report_counts[role, about] > self._told_counts[about]:
+                self._told_counts[about] += 1
                 self._tell(visible(news))
 
 

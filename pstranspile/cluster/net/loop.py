@@ -53,7 +53,7 @@ class Event(NamedTuple):
     to call.
     """
 
-    what: str
+    kind: str
     connection: Connection | None
     data: Bytes = b""
     reason: str = ""
@@ -93,7 +93,7 @@ class AdmittedParty(Protocol):
     """A party that may have been admitted."""
 
     @property
-    def known(self) -> bool:
+    def is_admitted(self) -> bool:
         """Whether the other side has been admitted."""
         ...
 
@@ -107,21 +107,21 @@ class Loop:
         self._clock, self._cpu = clock, cpu
         self._ready: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
-        self._handled: dict[int, Handled] = {}
+        self._handlers: dict[int, Handled] = {}
         self._woken, self._waking = socket.socketpair()
         for end in (self._woken, self._waking):
             end.setblocking(False)
         self._selector.register(self._woken, READ)
         self._thread = threading.get_ident()
-        self._looked = 0.0
-        self._again: dict[Handled, None] = {}
+        self._last_look = 0.0
+        self._unfinished_handlers: dict[Handled, None] = {}
         """Handlers that get another turn although the selector may report nothing new on their sockets."""
         self._saved = STRANGERS_SAVED
         """Seconds of processor time that connections not yet admitted may still cost; below 0 they have to wait."""
         self._saved_at = clock()
-        self._held: dict[int, tuple[Any, int]] = {}
+        self._waiting_sockets: dict[int, tuple[Any, int]] = {}
         """The sockets of such connections that have to wait, with the events they wait for."""
-        self._rested: dict[int, tuple[Any, int]] = {}
+        self._resting_sockets: dict[int, tuple[Any, int]] = {}
         """The sockets that rest until handlers are next looked at, with the events they wait for."""
 
     def put(self, event: Event) -> None:
@@ -152,17 +152,17 @@ class Loop:
 
     def schedule_again(self, handled: Handled) -> None:
         """Gives a handler another turn, after those of others, even if its socket has nothing new."""
-        self._again[handled] = None
+        self._unfinished_handlers[handled] = None
 
     def _poll(self, timeout: float) -> None:
         timeout = min(timeout, LOOK, self._let_strangers_come())
         turns: dict[Handled, None] = {}
-        if self._again:
-            again, self._again = self._again, {}
+        if self._unfinished_handlers:
+            again, self._unfinished_handlers = self._unfinished_handlers, {}
             for handled in again:
-                (self._again if handled.unknown and self._saved < 0 else turns)[handled] = None
+                (self._unfinished_handlers if handled.unknown and self._saved < 0 else turns)[handled] = None
         for key, _ in self._selector.select(0.0 if turns else timeout):
-            handled = self._handled.get(key.fd)
+            handled = self._handlers.get(key.fd)
             if handled is not None:
                 turns[handled] = None
             elif key.fd == self._woken.fileno():
@@ -171,12 +171,12 @@ class Loop:
         for handled in turns:
             self._give_turn(handled)
         now = self._clock()
-        if now - self._looked >= LOOK:
-            self._looked = now
-            rested, self._rested = self._rested, {}
+        if now - self._last_look >= LOOK:
+            self._last_look = now
+            rested, self._resting_sockets = self._resting_sockets, {}
             for sock, what in rested.values():
                 self._selector.register(sock, what)
-            for handled in list(self._handled.values()):
+            for handled in list(self._handlers.values()):
                 handled.look(now)
 
     def _give_turn(self, handled: Handled) -> None:
@@ -193,7 +193,7 @@ class Loop:
         """A context whose processor time counts as that of connections not yet admitted, if `somebody` was not admitted
         before.
         """
-        return contextlib.nullcontext() if somebody.known else self._charging()
+        return contextlib.nullcontext() if somebody.is_admitted else self._charging()
 
     @contextlib.contextmanager
     def _charging(self) -> Generator[None]:
@@ -208,16 +208,16 @@ class Loop:
         now = self._clock()
         self._saved = min(self._saved + STRANGERS_SHARE * (now - self._saved_at), STRANGERS_SAVED)
         self._saved_at = now
-        for number, (sock, what) in list(self._held.items()):
-            if self._saved >= 0 or not self._handled[number].unknown:
-                del self._held[number]
+        for number, (sock, what) in list(self._waiting_sockets.items()):
+            if self._saved >= 0 or not self._handlers[number].unknown:
+                del self._waiting_sockets[number]
                 self._selector.register(sock, what)
         if self._saved >= 0:
             return LOOK
-        for number, handled in self._handled.items():
-            if handled.unknown and number not in self._held and number not in self._rested:
+        for number, handled in self._handlers.items():
+            if handled.unknown and number not in self._waiting_sockets and number not in self._resting_sockets:
                 key = self._selector.get_key(number)
-                self._held[number] = key.fileobj, key.events
+                self._waiting_sockets[number] = key.fileobj, key.events
                 self._selector.unregister(number)
         return 0.001 - self._saved / STRANGERS_SHARE
 
@@ -225,39 +225,39 @@ class Loop:
 
     def watch(self, sock: Any, handled: Handled, what: int) -> None:
         """Registers a handler to be called when the socket can be read from or written to, as `what` says."""
-        self._handled[sock.fileno()] = handled
+        self._handlers[sock.fileno()] = handled
         self._selector.register(sock, what)
 
     def change(self, sock: Any, what: int) -> None:
         """Changes the events that a socket waits for."""
-        if sock.fileno() in self._held:
-            self._held[sock.fileno()] = sock, what
+        if sock.fileno() in self._waiting_sockets:
+            self._waiting_sockets[sock.fileno()] = sock, what
         else:
             self._selector.modify(sock, what)
 
     def forget(self, sock: Any) -> None:
         """Stops watching a socket, which is then closed."""
-        handled = self._handled.pop(sock.fileno(), None)
+        handled = self._handlers.pop(sock.fileno(), None)
         if handled is not None:
-            self._again.pop(handled, None)
-            held, rested = (waits.pop(sock.fileno(), None) for waits in (self._held, self._rested))
+            self._unfinished_handlers.pop(handled, None)
+            held, rested = (waits.pop(sock.fileno(), None) for waits in (self._waiting_sockets, self._resting_sockets))
             if held is rested is None:
                 self._selector.unregister(sock)
 
     def pause_watching(self, sock: Any) -> None:
         """Stops watching a socket until handlers are next looked at."""
         key = self._selector.unregister(sock)
-        self._rested[key.fd] = sock, key.events
+        self._resting_sockets[key.fd] = sock, key.events
 
     def close(self, patience: float = 2.0) -> None:
         """Closes all connections once their bytes are sent, or after `patience` seconds."""
         self._thread = threading.get_ident()
-        for handled in list(self._handled.values()):
+        for handled in list(self._handlers.values()):
             handled.close()
         end = self._clock() + patience
-        while self._handled and (left := end - self._clock()) > 0:
+        while self._handlers and (left := end - self._clock()) > 0:
             self._poll(left)
-        for handled in list(self._handled.values()):
+        for handled in list(self._handlers.values()):
             handled.abandon()
         self._selector.close()
         self._woken.close()
@@ -303,7 +303,7 @@ _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWr
 class ByteReader(ABC):
     """Interprets the bytes that come on a channel."""
 
-    known = False
+    is_admitted = False
     """Whether the other side has been admitted. Before that, its budget is small."""
     waiting = False
     """Whether received bytes still have to be processed, because the turn was over."""
@@ -356,12 +356,12 @@ class Channel:
         """Whether the connection, or its handshake, is not complete yet."""
         self._context: tuple[ssl.SSLContext, bool, str] | None = None
         self._guard: Guard | None = None
-        self._until = None if within is None else loop.now() + within
+        self._deadline = None if within is None else loop.now() + within
         """The time at which this side stops to wait for the connection, or None."""
         self._writes = connecting
         """Whether the loop watches for the socket to become writable."""
         self._open = True
-        self._closes: float | None = None
+        self._close_time: float | None = None
         """The time at which this side closed the channel, or None. The rest is still sent, and incoming bytes are
         dropped.
         """
@@ -370,7 +370,7 @@ class Channel:
         self.queued = 0
         """The number of pieces queued for sending since the beginning."""
         self._report = report
-        self._dropped = 0
+        self._dropped_bytes = 0
         """Bytes that came from a side not admitted since this side closed the channel."""
         self._spent = 0.0
         """Seconds of processor time that the other side has cost before it was admitted."""
@@ -393,7 +393,7 @@ class Channel:
     @property
     def unknown(self) -> bool:
         """Whether the other side has not been admitted."""
-        return not self.reading.known
+        return not self.reading.is_admitted
 
     @property
     def began(self) -> bool:
@@ -413,7 +413,7 @@ class Channel:
     @property
     def closed(self) -> bool:
         """Whether nothing more can be sent."""
-        return not self._open or self._closes is not None
+        return not self._open or self._close_time is not None
 
     @property
     def _unsent(self) -> bool:
@@ -446,8 +446,8 @@ class Channel:
 
     def close(self) -> None:
         """Closes the channel once all bytes are sent."""
-        if self._open and self._closes is None:
-            self._closes = self._loop.now()
+        if self._open and self._close_time is None:
+            self._close_time = self._loop.now()
             if self._begins:
                 self.abandon()
             else:
@@ -480,9 +480,9 @@ class Channel:
         """Closes the channel if the other side has not closed it within `LINGER` seconds, or has not answered in
         time.
         """
-        if self._closes is not None and now - self._closes > LINGER:
+        if self._close_time is not None and now - self._close_time > LINGER:
             self.abandon()
-        elif self._until is not None and self._begins and self._guard is None and now > self._until:
+        elif self._deadline is not None and self._begins and self._guard is None and now > self._deadline:
             self._end("nobody answers")
 
     def spend(self, seconds: float) -> None:
@@ -500,7 +500,7 @@ class Channel:
 
     def _go_on(self) -> None:
         problem = ""
-        if self._out or self._guard is not None or self._closes is not None:
+        if self._out or self._guard is not None or self._close_time is not None:
             with self._lock:
                 problem = self._write()
         if not problem:
@@ -513,7 +513,7 @@ class Channel:
         if not self._open:
             return
         self.abandon()
-        if self._closes is None:
+        if self._close_time is None:
             self.reading.connection_ended(reason)
 
     def _wait_rightly(self) -> None:
@@ -575,7 +575,7 @@ class Channel:
                         break
                     sent -= size
                     out.popleft()
-            if self._closes is not None and self._open and not self._over:
+            if self._close_time is not None and self._open and not self._over:
                 self._over = True
                 self._sock.shutdown(socket.SHUT_WR)
         except _LATER:
@@ -590,10 +590,10 @@ class Channel:
         """
         left = STRANGER_TURN if self.unknown else TURN
         try:
-            if self.reading.waiting and self._closes is None:
+            if self.reading.waiting and self._close_time is None:
                 self.reading.go_on()
             while self._open and left > 0:
-                drops = self._closes is not None
+                drops = self._close_time is not None
                 if self.reading.waiting and not drops:
                     break
                 room = memoryview(bytearray(1 << 16)) if drops else self.reading.room()
@@ -604,8 +604,8 @@ class Channel:
                     return "the other side has ended it"
                 left -= size
                 if drops and self.unknown:
-                    self._dropped += size
-                    if self._dropped > STRANGER_BYTES:
+                    self._dropped_bytes += size
+                    if self._dropped_bytes > STRANGER_BYTES:
                         return "it says more than it was let"
                 elif not drops and self.reading.receive(size):
                     break
@@ -616,7 +616,7 @@ class Channel:
             return str(problem)
         except OSError as problem:
             return self._reason(problem)
-        if self._open and (self._pending() or (self.reading.waiting and self._closes is None)):
+        if self._open and (self._pending() or (self.reading.waiting and self._close_time is None)):
             self._loop.schedule_again(self)
         return ""
 

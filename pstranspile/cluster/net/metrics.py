@@ -203,7 +203,7 @@ class _Request(ByteReader):
 
     def __init__(self, channel: Channel, answer: Callable[[], tuple[str, bytes]]):
         self._channel, self._answer = channel, answer
-        self._came = bytearray()
+        self._received_bytes = bytearray()
         self._room = bytearray(1 << 12)
 
     def room(self) -> memoryview:
@@ -212,15 +212,15 @@ class _Request(ByteReader):
 
     def receive(self, size: int) -> bool:
         """Takes `size` received bytes; answers once the headers are complete. Raises WireError if they are too long."""
-        seen = max(len(self._came) - 3, 0)
-        self._came += self._room[:size]
-        if b"\n\r\n" not in self._came[seen:] and b"\n\n" not in self._came[seen:]:
-            if len(self._came) > MOST_REQUEST:
+        seen = max(len(self._received_bytes) - 3, 0)
+        self._received_bytes += self._room[:size]
+        if b"\n\r\n" not in self._received_bytes[seen:] and b"\n\n" not in self._received_bytes[seen:]:
+            if len(self._received_bytes) > MOST_REQUEST:
                 raise WireError(f"a request has more than {MOST_REQUEST} bytes")
             return False
         kind, body = self._answer()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        self._channel.send([head.encode(), b"" if self._came.startswith(b"HEAD") else body])
+        self._channel.send([head.encode(), b"" if self._received_bytes.startswith(b"HEAD") else body])
         self._channel.close()
         return True
 
@@ -244,11 +244,11 @@ class Metrics:
         self._registry.register(self)
         self._loop = Loop()
         self._ends = False
-        self._told, self._told_at = b"", 0.0
+        self._last_answer, self._answer_time = b"", 0.0
         """The last answer, and the time at which it was made."""
         requests = dict.fromkeys(_METHODS, self._request)
         try:
-            self.port = Listener(address, self._loop, others=requests, shared=False).port
+            self.port = Listener(address, self._loop, other_protocols=requests, shared=False).port
         except OSError as problem:
             message = f"--metrics {address}: {problem.strerror or problem}"
             self._loop.close(0.0)
@@ -263,9 +263,9 @@ class Metrics:
         """The content type of the answer, and its body."""
         library: Any = import_module("prometheus_client")
         now = self._loop.now()
-        if not self._told or now - self._told_at > FRESH:
-            self._told, self._told_at = library.generate_latest(self._registry), now
-        return library.CONTENT_TYPE_LATEST, self._told
+        if not self._last_answer or now - self._answer_time > FRESH:
+            self._last_answer, self._answer_time = library.generate_latest(self._registry), now
+        return library.CONTENT_TYPE_LATEST, self._last_answer
 
     def _serve(self) -> None:
         while not self._ends:

@@ -63,7 +63,7 @@ class Journal:
         self.server = server
         self.number = -1
         """The number of the journal file to which calls are written; -1 before the first."""
-        self.held = 0
+        self.call_bytes = 0
         """The bytes of the calls since the last file was begun."""
         self.problem = ""
         """The reason why calls can't be written, or "". The state must then be saved again."""
@@ -83,7 +83,7 @@ class Journal:
         """Begins a new file for further calls; returns its number, which belongs to the present state."""
         self.close()
         self.number = max((number for number, _ in self._files()), default=self.number) + 1
-        self.held, self.problem = 0, ""
+        self.call_bytes, self.problem = 0, ""
         try:
             self._handle = os.open(self._file(self.number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         except OSError as problem:
@@ -108,7 +108,7 @@ class Journal:
 
     def add(self, method: str, trainer: int, data: Bytes, check_sum: int) -> None:
         """Writes a call, before it is answered. If that fails, the state must be saved again."""
-        self.held += len(data) + _HEAD.size
+        self.call_bytes += len(data) + _HEAD.size
         if self.problem:
             return
         head = _HEAD.pack(_MARK, check_sum, len(data), METHODS.index(method), trainer)

@@ -193,7 +193,7 @@ class ServerMeetings(SiteListener):
         self._site, self._server, self._parts = site, server, parts
         self._at: dict[str, int] = {}
         """The step before which each trainer waits, or last waited, by incarnation."""
-        self._met = -1
+        self._last_meeting = -1
         self._saved_with: set[str] = set()
         """The trainers of the last meeting, if the server's part was saved."""
 
@@ -207,18 +207,18 @@ class ServerMeetings(SiteListener):
         return self._state_for(peer)
 
     def _state_for(self, peer: Peer) -> dict[str, Any]:
-        return {MET: self._met, SAVED: peer.incarnation in self._saved_with}
+        return {MET: self._last_meeting, SAVED: peer.incarnation in self._saved_with}
 
     def turns_done(self) -> None:
         """Ends the meeting if all live trainers have come. Called whenever a trainer may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
         at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
-        step = min((place for place in at.values() if place > self._met), default=-1)
+        step = min((place for place in at.values() if place > self._last_meeting), default=-1)
         there = {incarnation for incarnation, place in at.items() if place == step}
         further = {one.incarnation for one in live if at[one.incarnation] > step or one.last_step >= step}
         if step < 0 or len(there | further) < len(live):
             return
-        self._met, self._saved_with = step, set() if further else there
+        self._last_meeting, self._saved_with = step, set() if further else there
         if not further:
             self._parts.save(self._server, step)
         for peer in live:
@@ -233,7 +233,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
     def __init__(self, site: Site, trainer: Trainer, parts: Parts, first: int):
         self._site, self._trainer, self._parts = site, trainer, parts
         self._servers = [peer for peer in site.peers.values() if peer.index < 0]
-        self._met = first
+        self._last_meeting = first
         """The step of the last meeting, or the first step of this process, before which there is no meeting."""
         self._pause: Blocked | None = None
         self._step = -1
@@ -243,13 +243,13 @@ class TrainerMeetings(SiteListener, TrainerListener):
     def end(self) -> None:
         """Meets the other trainers after the last step, unless they have met there."""
         step = self._trainer.step
-        if step > self._met and not self._trainer.gone:
+        if step > self._last_meeting and not self._trainer.gone:
             self._wait(step)
             self._site.run(lambda: self._pause is None)
 
     def before_step(self, trainer: Trainer, step: int) -> Wait | None:
         """The wait for the others, if they meet before this step; else None."""
-        if step <= self._met or step % self._parts.every:
+        if step <= self._last_meeting or step % self._parts.every:
             return None
         return self._wait(step)
 
@@ -278,7 +278,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
         if all(step >= self._step for step in met):
             if set(met) <= {self._step} and all(answer.get(SAVED) is True for answer in answers):
                 self._parts.save(self._trainer, self._step)
-            pause, self._pause, self._met = self._pause, None, self._step
+            pause, self._pause, self._last_meeting = self._pause, None, self._step
             pause.release()
             self._site.run_machines()
 

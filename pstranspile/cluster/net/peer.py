@@ -24,7 +24,7 @@ class Connection(Protocol):
         ...
 
     @property
-    def known(self) -> bool:
+    def is_admitted(self) -> bool:
         """Whether the other side has been admitted. Before that, it may send nothing but a greeting."""
         ...
 
@@ -101,14 +101,14 @@ class Peer:
         """A random identifier of the process that plays the role now; empty if none has come yet."""
         self.life = 0
         """How many processes played the role before."""
-        self.sent = 0
+        self.last_sent_number = 0
         """The number of the last frame sent."""
         self.received = 0
         """The number of the last frame received."""
         self.durable = 0
         """The last of the received frames that would survive the end of this process."""
         self.unconfirmed: deque[Unconfirmed] = deque()
-        self.held = 0
+        self.unconfirmed_bytes = 0
         """The bytes of the frames that the other side has not confirmed."""
         self.brought = 0
         """The bytes of the messages received from it since the waiting ones were last counted."""
@@ -220,10 +220,10 @@ class Peer:
 
     def post(self, body: bytes, now: float) -> None:
         """Sends a body of messages, which is kept until it is durable on the other side."""
-        self.sent += 1
-        item = Unconfirmed(self.sent, body)
+        self.last_sent_number += 1
+        item = Unconfirmed(self.last_sent_number, body)
         self.unconfirmed.append(item)
-        self.held += len(body)
+        self.unconfirmed_bytes += len(body)
         self._send_messages(item, now)
 
     def sign_of_life(self, now: float) -> None:
@@ -253,17 +253,17 @@ class Peer:
     @property
     def confirmed_up_to(self) -> int:
         """The last sent frame that the other side can't lose any more."""
-        return self.sent - len(self.unconfirmed)
+        return self.last_sent_number - len(self.unconfirmed)
 
     def drop_confirmed(self, durable: int) -> None:
         """Drops the sent frames up to this number, which the other side can't lose any more."""
         while self.unconfirmed and self.unconfirmed[0].number <= durable:
-            self.held -= len(self.unconfirmed.popleft().body)
+            self.unconfirmed_bytes -= len(self.unconfirmed.popleft().body)
 
     def forget_sent(self) -> None:
         """Drops the unconfirmed frames, so that they are not sent again."""
         self.unconfirmed.clear()
-        self.held = 0
+        self.unconfirmed_bytes = 0
 
     def connect(self, connection: Connection, received: int, now: float) -> None:
         """Sets an open connection, and sends the frames again that the other side has not received."""
@@ -283,7 +283,7 @@ class Peer:
         self.former.add(self.incarnation)
         self.incarnation = incarnation
         self.life += 1
-        self.sent = self.received = self.durable = 0
+        self.last_sent_number = self.received = self.durable = 0
         self.forget_sent()
         self.left = self.given_up = self.announced = False
         self.refusal = ""
@@ -306,4 +306,4 @@ class Peer:
         self.make_durable(self.received)
         bodies = [*(item.body for item in self.unconfirmed), *(data.tobytes() for data in state["frames"])]
         self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
-        self.sent, self.held = len(bodies), sum(map(len, bodies))
+        self.last_sent_number, self.unconfirmed_bytes = len(bodies), sum(map(len, bodies))

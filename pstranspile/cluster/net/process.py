@@ -128,7 +128,7 @@ class Recording(TurnHook):
     def __init__(self, site: Site, path: str):
         self._file: TextIO = open(path, "w", 1, encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         # line by line, so that a killed process has written all its turns
-        for name in site.own:
+        for name in site.local_names:
             site.cluster.machines[name].hook(self)
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
@@ -244,14 +244,14 @@ class Watching(SiteListener):
     def __init__(self, site: Site, report: StatusPipe):
         self._site = site
         self._report = report
-        self._last_sent = self._paused = site.now()
+        self._last_sent = self._pause_time = site.now()
         self._waiting: Waiting | None = None
         self._last: Waiting | None = None
-        self._waited: dict[str, float] = {}
+        self._waited_seconds: dict[str, float] = {}
 
     def pausing(self) -> None:
         """Notes the beginning of a wait, when the machines can't continue without others."""
-        self._paused = self._site.now()
+        self._pause_time = self._site.now()
         self._waiting = next(iter(self._site.waiting()), None)
 
     def resumed(self) -> None:
@@ -260,15 +260,17 @@ class Watching(SiteListener):
         if self._waiting is not None:
             self._last = self._waiting
             for name in self._waiting.missing:
-                self._waited[name] = self._waited.get(name, 0.0) + now - self._paused
+                self._waited_seconds[name] = self._waited_seconds.get(name, 0.0) + now - self._pause_time
         if now - self._last_sent < EVERY:
             return
         past = now - self._last_sent
-        shares = {name: round(seconds / past, 2) for name, seconds in self._waited.items() if seconds > past / 20}
-        waits = {"what": self._last.what, "missing": shares} if self._last is not None and shares else {}
-        machines = [self._site.cluster.machines[name] for name in sorted(self._site.own)]
+        shares = {
+            name: round(seconds / past, 2) for name, seconds in self._waited_seconds.items() if seconds > past / 20
+        }
+        waits = {"what": self._last.awaited_event, "missing": shares} if self._last is not None and shares else {}
+        machines = [self._site.cluster.machines[name] for name in sorted(self._site.local_names)]
         self._report(messages=messages_sent(machines), waits=waits)
-        self._last_sent, self._last, self._waited = now, None, {}
+        self._last_sent, self._last, self._waited_seconds = now, None, {}
 
 
 class ProcessPlace(NamedTuple):
@@ -414,16 +416,16 @@ class _Load(SiteListener):
 class _Updates(ServerListener):
     """Reports the updates of a server, and writes the parts of checkpoints after them, if there are any."""
 
-    def __init__(self, report: StatusPipe, parts: Parts | None, kept: ServerCheckpoints | None):
-        self._report, self._parts, self._kept = report, parts, kept
+    def __init__(self, report: StatusPipe, parts: Parts | None, checkpoints: ServerCheckpoints | None):
+        self._report, self._parts, self._checkpoints = report, parts, checkpoints
 
     def updated(self, server: Server, update: int) -> None:
         """Reports the update, and writes the part of a checkpoint if one is due."""
         self._report(step=update + 1)
         if self._parts is not None:
             self._parts.save_if_due(server, update + 1)
-        if self._kept is not None:
-            self._kept.save_after_update()
+        if self._checkpoints is not None:
+            self._checkpoints.save_after_update()
 
 
 def _serve(
@@ -451,7 +453,9 @@ def _listen(site: Site, place: ProcessPlace, service: CallService | None = None)
     try:
         if answers(address):
             raise PeerRefused(f"it can't listen at {address}: somebody does already")
-        return Listener(address, site.events, place.tls_context_factory(site.told, listening=True), service, told)
+        return Listener(
+            address, site.events, place.tls_context_factory(site.report_problem, listening=True), service, told
+        )
     except OSError as problem:
         raise PeerRefused(f"it can't listen at {address}: {problem.strerror or problem}") from None
 
@@ -539,7 +543,7 @@ def play_trainer(
     if steps_told is not None:
         trainer.listen(steps_told)
     for name, ring in cluster.rings.items():
-        if name in site.own:
+        if name in site.local_names:
             ring.listen(_RefusesOtherSums(site))
     if cluster.rings and any(peer.index > trainer.index for peer in site.peers.values()):
         _listen(site, place)
@@ -569,8 +573,8 @@ def play_trainer(
             if recording is not None:
                 recording.end(trainer)
             cluster.scheduler.wake(trainer)
-            site.run(lambda: trainer.left)
-            rings = [ring for name, ring in cluster.rings.items() if name in site.own]
+            site.run(lambda: trainer.has_left)
+            rings = [ring for name, ring in cluster.rings.items() if name in site.local_names]
             if rings:  # other trainers may still need sums from this one
                 site.run(lambda: not any(ring.live for ring in rings))
                 for peer in site.peers.values():

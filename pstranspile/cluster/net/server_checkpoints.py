@@ -57,10 +57,10 @@ def of_servers(layout: Layout) -> Layout:
 
 
 def _on_servers(placed: Placed) -> Placed:
-    parts, others = (tuple(filter(_is_on_server, held)) for held in (placed.parts, placed.others))
+    parts, others = (tuple(filter(_is_on_server, held)) for held in (placed.parts, placed.other_parts))
     if parts == placed.parts:
-        return placed._replace(others=others)
-    return placed._replace(parts=(), others=(*parts, *others), optional=True)
+        return placed._replace(other_parts=others)
+    return placed._replace(parts=(), other_parts=(*parts, *others), optional=True)
 
 
 def _is_on_server(part: Held) -> bool:
@@ -232,13 +232,13 @@ class ServerCheckpoints(SiteListener):
 
     def __init__(self, site: Site, server: Server, plan: CheckpointPlan):
         self._site, self._server, self._plan = site, server, plan
-        self._first = 0
+        self._initial_steps = 0
         """The number of steps in the checkpoint with which this run began."""
-        self._saved = 0
+        self._saved_step = 0
         self._writing: Thread | None = None
         self._work = Path(plan.target, ".parts")
         self._target = SharedTarget(plan.target, self._work, server.name) if plan.target else None
-        self._made = -1
+        self._assembled_step = -1
         """The step of the last checkpoint that this server has assembled."""
 
     def begin(self, again: bool) -> None:
@@ -264,7 +264,7 @@ class ServerCheckpoints(SiteListener):
             return
         scopes = {one.name: one.scope for one in self._site.cluster.servers}
         manifest = load_server(self._plan.layout, scopes, server.name, self._plan.source)
-        self._first = self._saved = manifest.step
+        self._initial_steps = self._saved_step = manifest.step
         server.go_on_from(manifest.steps.get(server.name, manifest.step))
 
     def _require_target(self, again: bool) -> None:
@@ -288,11 +288,11 @@ class ServerCheckpoints(SiteListener):
         """Saves a part if one is due, as a trainer may have begun its next step (other modes)."""
         if self._server.mode and self._plan.every:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index in self._server.live]
-            self._save_if_due(self._first + max(min(steps, default=0), 0))
+            self._save_if_due(self._initial_steps + max(min(steps, default=0), 0))
 
     def _save_if_due(self, step: int) -> None:
         every = self._plan.every
-        if self._plan.target and every and step // every > self._saved // every:
+        if self._plan.target and every and step // every > self._saved_step // every:
             self._save(step // every * every)
 
     def end(self) -> None:
@@ -300,8 +300,8 @@ class ServerCheckpoints(SiteListener):
         server = self._server
         if self._plan.target:
             steps = [peer.last_step for peer in self._site.peers.values() if peer.index >= 0]
-            step = self._first + max(steps, default=-1) + 1 if server.mode else server.updates
-            if server.mode or step > self._saved:
+            step = self._initial_steps + max(steps, default=-1) + 1 if server.mode else server.updates
+            if server.mode or step > self._saved_step:
                 self._save(step, "end.")
         self._wait()
 
@@ -312,8 +312,8 @@ class ServerCheckpoints(SiteListener):
         Prints on stderr which checkpoint is the last.
         """
         self._wait()
-        if self._made >= 0:
-            place, target = step_folder(self._plan.target, self._made), self._plan.target
+        if self._assembled_step >= 0:
+            place, target = step_folder(self._plan.target, self._assembled_step), self._plan.target
             given = f"--resume {shell_word(str(target))}"
             print_machine_message(
                 self._server.name, f"{place} is the last checkpoint of all servers; {given} goes on from it"
@@ -330,7 +330,7 @@ class ServerCheckpoints(SiteListener):
         written.
         """
         self._wait()
-        self._saved = step
+        self._saved_step = step
         part = part_of(self._server)
         part = part._replace(values={name: own_copy(value) for name, value in part.values.items()})
         file = self._work / f"{self._server.name}.{mark}{step}.part"
@@ -342,7 +342,7 @@ class ServerCheckpoints(SiteListener):
             write_part(file, self._server.name, part)
             with folder_lock(self._work):
                 made = put_together(self._plan, self._work, self._site.cluster.seed)
-            self._made = self._made if made is None else made
+            self._assembled_step = self._assembled_step if made is None else made
         except DiagnosticError as problem:
             text = f"its part of a checkpoint, or the checkpoint, is not kept: {problem}"
             print_machine_message(self._server.name, text)

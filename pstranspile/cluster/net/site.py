@@ -105,13 +105,13 @@ class LocalMachines:
         by_role: dict[str, set[str]] = {}
         for name in self.machines:
             by_role.setdefault(process_of(name), set()).add(name)
-        self.own = frozenset(by_role.pop(role))
+        self.local_names = frozenset(by_role.pop(role))
         self._steps: dict[tuple[str, str], int] = {}
         """The step of the last message on each link to a server of this process."""
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
-        own = [cluster.machines[name] for name in sorted(self.own)]
+        own = [cluster.machines[name] for name in sorted(self.local_names)]
         self._servers = frozenset(machine.name for machine in own if isinstance(machine, Server))
-        self._asking = {machine.name: machine for machine in own if isinstance(machine, (Trainer, Companion))}
+        self._asking_machines = {machine.name: machine for machine in own if isinstance(machine, (Trainer, Companion))}
         """The machines of this process that ask servers, by name."""
         lone = own[0] if len(own) == 1 else None
         for peer in self.peers.values():
@@ -126,7 +126,7 @@ class LocalMachines:
         due: dict[tuple[str, str], int] = {}
         awaited: dict[str, set[int]] = {}
         left = peer.left
-        machines, asking, rings, steps = self.cluster.machines, self._asking, self.cluster.rings, self._steps
+        machines, asking, rings, steps = self.cluster.machines, self._asking_machines, self.cluster.rings, self._steps
         allowed: object = None
         for message in messages:
             kind, source, target, trainer, step, sequence, _, payload, _ = message
@@ -166,7 +166,7 @@ class LocalMachines:
 
     def require_allowed(self, peer: Peer, message: Message) -> None:
         """Raises WireError for a message that its sender may not send, or that is not for a machine of this process."""
-        if message.source not in peer.machines or message.target not in self.own:
+        if message.source not in peer.machines or message.target not in self.local_names:
             raise WireError(f"{peer.role} may not send messages from {message.source} to {message.target}")
         if message.kind != REPLY and peer.index >= 0 and message.trainer != peer.index:
             raise WireError(f"{peer.role} may not send messages of trainer {message.trainer}")
@@ -190,7 +190,7 @@ class LocalMachines:
         """Resets the numbers of messages to and from the machines of a process that was replaced by another one."""
         machines = self.cluster.machines
         for name in peer.machines:
-            for mine in self.own:
+            for mine in self.local_names:
                 self._steps.pop((name, mine), None)
                 for source, target in ((name, mine), (mine, name)):
                     link = machines[source].links.get(target)
@@ -205,7 +205,7 @@ class LocalMachines:
         """
         cluster = self.cluster
         source = cluster.machines.get(f"{peer.role}/communicator", cluster.machines[peer.role])
-        for name in sorted(self.own):
+        for name in sorted(self.local_names):
             machine = cluster.machines[name]
             if machine in cluster.servers or name in cluster.rings:
                 link = cluster.network.link(source, machine, peer.index)
@@ -354,7 +354,7 @@ class Site:
         """Whether trainers exchange values with each other. If so, all have to agree on which of them are gone, and a
         trainer that is gone can't rejoin.
         """
-        self.told = Told(role, clock)
+        self.report_problem = Told(role, clock)
         """Prints lines about errors of other processes."""
         self.unreached: dict[str, str] = {}
         """For each role, why the last connection ended before this process was admitted, as far as it is known."""
@@ -365,7 +365,7 @@ class Site:
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
         self.part = LocalMachines(cluster, role, self._post)
-        self.own, self.peers = self.part.own, self.part.peers
+        self.local_names, self.peers = self.part.local_names, self.part.peers
         self._listeners: list[SiteListener] = []
         self._clock = clock
         self._ways = ways
@@ -374,33 +374,33 @@ class Site:
         self._trainers_ended = trainers_ended
         self._gone_of: dict[str, set[str]] = {}
         """The trainers without which each server continues, as far as it has said so to this process."""
-        self._begun: dict[str, deque[float]] = {}
+        self._takeover_times: dict[str, deque[float]] = {}
         """The times at which processes took each role from another one."""
         self._turned_away: deque[tuple[float, Connection, WireError]] = deque()
         """The connections to be refused later: the time, the connection, and the reason."""
         self._pause = LOOK
         """Seconds to wait for events; few while a connection has to be opened again."""
         trainers = [trainer.name for trainer in cluster.trainers]
-        self._comers = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
+        self._connecting_roles = frozenset(trainers[trainers.index(role) + 1 :] if role in trainers else trainers)
         """The roles whose processes connect to this one: see `process.py`. Servers connect to nobody."""
         for peer in self.peers.values():
             peer.hear(clock())  # a process that has not come yet counts as heard when this one begins
-        self._most = most_sent(cluster)
+        self._frame_limit = most_sent(cluster)
         """The size of the largest frame that a trainer sends, in bytes."""
         self._claims: dict[str, dict[str, float]] = {}
         """For each trainer, the trainers (this one included) that claim it takes no part any more, and since when."""
-        self._why: dict[str, str] = {}
+        self._refusal_reasons: dict[str, str] = {}
         """The reason for which each trainer has refused this one."""
-        self._doubted: set[str] = set()
+        self._doubted_trainers: set[str] = set()
         """The trainers whose claims were reported as doubtful."""
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has opened, by role, until they are welcomed."""
         self._redial: dict[str, float] = {}
         """The time at which to connect to a role again."""
-        self._reported = 0.0
+        self._reported_idle = 0.0
         """The value of `idle` when listeners were last notified of it."""
-        self._looked = clock()
+        self._last_look = clock()
         self._ending = Flag()
         self._questions = 0
         """The number of questions that this process has asked."""
@@ -420,9 +420,9 @@ class Site:
             peer.takes(messages)
         elif not peer.left:
             size = sum(bytes_of(message.payload) for message in messages) if peer.index >= 0 else 0
-            if peer.index >= 0 and peer.held + size > MOST_HELD and self._holds_much(peer, size):
+            if peer.index >= 0 and peer.unconfirmed_bytes + size > MOST_HELD and self._holds_much(peer, size):
                 if not peer.refusal:
-                    peer.refuse(f"answers of {peer.held + size} bytes to it are not confirmed")
+                    peer.refuse(f"answers of {peer.unconfirmed_bytes + size} bytes to it are not confirmed")
                     refusing = Event(CALL, None, action=lambda: self.refuse(peer, peer.refusal))
                     self.events.put(refusing)  # after the machines have had their turns
                 return
@@ -437,7 +437,7 @@ class Site:
     def _holds_much(self, peer: Peer, size: int) -> bool:
         """Whether a trainer would leave more bytes of answers unconfirmed than it may, with `size` more."""
         more = self.more_held()
-        return more is not None and peer.held + size > MOST_HELD + more
+        return more is not None and peer.unconfirmed_bytes + size > MOST_HELD + more
 
     def more_held(self) -> int | None:
         """The bytes of answers that a trainer may leave unread beyond `MOST_HELD`; None if nothing is limited."""
@@ -479,7 +479,7 @@ class Site:
         self.terms.require(fields, self.role, self.peers)
         if fields.get("to", self.role) != self.role:
             raise Objection(f"{fields['to']} was expected at this address, where {self.role} listens")
-        if fields["role"] not in self._comers:
+        if fields["role"] not in self._connecting_roles:
             raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
         received = number_of(fields, "received") if knows else 0
@@ -544,13 +544,15 @@ class Site:
 
         def refuse(size: int) -> None:
             if self._by_connection.get(connection) is peer:
-                self.refuse(peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._most}")
+                self.refuse(
+                    peer, f"a frame of {size} bytes has come, where no trainer sends more than {self._frame_limit}"
+                )
 
-        connection.let_in(self._most, refuse)
+        connection.let_in(self._frame_limit, refuse)
 
     def _require_few(self, peer: Peer) -> None:
         """Raises WireError if too many processes have taken a role one after the other, as each is remembered."""
-        begun, now = self._begun.setdefault(peer.role, deque(maxlen=MOST_BEGUN)), self._clock()
+        begun, now = self._takeover_times.setdefault(peer.role, deque(maxlen=MOST_BEGUN)), self._clock()
         if len(begun) == MOST_BEGUN and now - begun[0] < BEGUN_IN:
             raise WireError(f"{MOST_BEGUN} processes have become {peer.role} within {lasting(BEGUN_IN)}")
         begun.append(now)
@@ -677,7 +679,7 @@ class Site:
             raise PeerRefused(f"{peer.role}{place} says what is wrong: {reason}")
         if not peer.left:
             peer.refuse(reason)
-        self.told(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
+        self.report_problem(f"{peer.role}{place} is refused, and takes no part any more: {reason}")
         self.give_up(peer, f"it was refused: {reason}")
         if connection is not None and peer.connection is connection:
             connection.close()
@@ -715,7 +717,7 @@ class Site:
         if about != teller and (about == self.role or about in self.peers):
             self._claims.setdefault(about, {}).setdefault(teller, self._clock())
             if about == self.role:
-                self._why[teller] = visible(why)
+                self._refusal_reasons[teller] = visible(why)
 
     def judge_claims(self, now: float) -> None:
         """Gives up the trainers about which others justly claim that they take no part any more. Raises Refused if this
@@ -731,7 +733,7 @@ class Site:
             if tellers and peer is not None:
                 self.give_up(peer, f"{' and '.join(tellers)} {'do' if tellers[1:] else 'does'} so")
             elif tellers:
-                why = self._why[tellers[0]]
+                why = self._refusal_reasons[tellers[0]]
                 raise PeerRefused(
                     f"{' and '.join(tellers)} {'have' if tellers[1:] else 'has'} given up this {about}: {why}"
                 )
@@ -741,9 +743,15 @@ class Site:
     def _doubt(self, about: str, now: float) -> None:
         """Reports, once, a trainer that claims another one takes no part any more although that one is heard here."""
         for teller, said in sorted(self._claims[about].items()):
-            if now - said > self.terms.lease / 2 and teller not in self._doubted and not self.peers[teller].left:
-                self._doubted.add(teller)
-                self.told(f"{teller} says that {about} takes no part any more, which is heard here, and stays")
+            if (
+                now - said > self.terms.lease / 2
+                and teller not in self._doubted_trainers
+                and not self.peers[teller].left
+            ):
+                self._doubted_trainers.add(teller)
+                self.report_problem(
+                    f"{teller} says that {about} takes no part any more, which is heard here, and stays"
+                )
 
     def _justified_claimants(self, about: str, now: float) -> list[str]:
         """The trainers whose claim that another one takes no part any more is justified; empty if there are none.
@@ -778,8 +786,8 @@ class Site:
         """Ends a connection with a wrong frame; the answer has the reason, and says whether to connect again."""
         self.refused += 1
         self._note(connection, str(problem))
-        if isinstance(problem, Objection) and not connection.known:
-            self.told(f"{connection.address} is not let in: {problem}")
+        if isinstance(problem, Objection) and not connection.is_admitted:
+            self.report_problem(f"{connection.address} is not let in: {problem}")
             if isinstance(problem, WrongToken) and len(self._turned_away) < MOST_TURNED_AWAY:
                 self._turned_away.append((self._clock() + SLOW, connection, problem))
                 return
@@ -825,7 +833,7 @@ class Site:
         seconds.
         """
         end = None if timeout is None else self._clock() + timeout
-        self._looked = self._clock()
+        self._last_look = self._clock()
         while True:
             self.run_machines()
             for listener in self._listeners:
@@ -854,15 +862,15 @@ class Site:
             while not self.events.empty():
                 self._handle(self.events.get(0.0))
         if self.idle < IDLE:
-            self._reported = 0.0
-        elif self.idle - self._reported >= IDLE:
-            self._reported = self.idle
+            self._reported_idle = 0.0
+        elif self.idle - self._reported_idle >= IDLE:
+            self._reported_idle = self.idle
             for listener in self._listeners:
                 listener.idle()
 
     def waiting(self) -> list[Waiting]:
         """The waits of the machines of this process."""
-        machines = [self.cluster.machines[name] for name in sorted(self.own)]
+        machines = [self.cluster.machines[name] for name in sorted(self.local_names)]
         return [entry for machine in machines if (entry := machine.waiting()) is not None]
 
     def unmet(self) -> Sequence[str]:
@@ -884,7 +892,7 @@ class Site:
 
     def _handle(self, event: Event) -> None:
         connection = event.connection
-        if event.what == FRAME and connection is not None:
+        if event.kind == FRAME and connection is not None:
             with self.events.charging(connection):
                 try:
                     self._take(connection, event.data)
@@ -892,10 +900,10 @@ class Site:
                     self.refuse(self._by_connection[connection], str(problem))
                 except WireError as problem:
                     self._drop(connection, problem)
-        elif event.what == CLOSED and connection is not None:
+        elif event.kind == CLOSED and connection is not None:
             self._note(connection, event.reason)
             self._forget(connection)
-        elif event.what == FOREIGN and connection is not None:
+        elif event.kind == FOREIGN and connection is not None:
             self._met_foreign(connection)
         elif event.action is not None:
             event.action()
@@ -915,12 +923,14 @@ class Site:
 
     def _look_at_the_clock(self) -> None:
         now = self._clock()
-        if now - self._looked < LOOK:
+        if now - self._last_look < LOOK:
             return
-        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy or stopped, and could hear nobody
+        if (
+            now - self._last_look > TICK + self.terms.lease / 4
+        ):  # this process was busy or stopped, and could hear nobody
             for peer in self.peers.values():
                 peer.hear(now)
-        self._looked = now
+        self._last_look = now
         self.turn_away(now)
         self.judge_claims(now)
         for peer in self.peers.values():

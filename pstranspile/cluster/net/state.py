@@ -87,7 +87,7 @@ class StateKeeper(SiteListener):
         """The numbers of updates and of live trainers when the state was last saved."""
         self._writing: dict[str, int] | None = None
         """The last received frame of each peer in the state that is being written; None if none is."""
-        self._failed: float | None = None
+        self._failure_time: float | None = None
         """The time at which the state could not be written; None if the last attempt succeeded."""
         self._number = 0
         """The number of the journal file that follows the state that is being written."""
@@ -177,17 +177,17 @@ class StateKeeper(SiteListener):
         if self._writing is not None:
             return
         updates, members = self._current_progress()
-        if not self._behind or (self._failed is not None and self.site.now() - self._failed < RETRY):
+        if not self._behind or (self._failure_time is not None and self.site.now() - self._failure_time < RETRY):
             return
         unwritten = self.journal is not None and bool(self.journal.problem)
-        due = unwritten or self._failed is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
+        due = unwritten or self._failure_time is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
         if due or members != self._last[1] or updates - self._last[0] >= self.every:
             self._keep()
 
     @property
     def _behind(self) -> bool:
         """Whether other processes still have to keep messages that the server has taken."""
-        return bool(self.journal and self.journal.held) or any(
+        return bool(self.journal and self.journal.call_bytes) or any(
             peer.received > peer.durable for peer in self.site.peers.values()
         )
 
@@ -221,19 +221,19 @@ class StateKeeper(SiteListener):
         if not reason:
             for role, received in self._writing.items():
                 self.site.peers[role].make_durable(received)
-            self._failed = None
+            self._failure_time = None
             if self.journal is not None:
                 self.journal.forget(self._number)
         else:
-            if self._failed is None:
+            if self._failure_time is None:
                 print_machine_message(self.server.name, f"its state is not kept: {reason}")
                 self._on_failure(reason)
-            self._failed = self.site.now()
+            self._failure_time = self.site.now()
         self._writing = None
 
     def finish(self) -> None:
         """Saves the state after all trainers have left. If that fails, the job ends all the same."""
-        self.site.run(lambda: self._writing is None and (not self._behind or self._failed is not None))
+        self.site.run(lambda: self._writing is None and (not self._behind or self._failure_time is not None))
 
     def end(self) -> None:
         """Removes the saved state at the end of the job, or tells why it stays."""

@@ -44,14 +44,14 @@ class Told:
 
     def __init__(self, role: str, clock: Callable[[], float]):
         self._role, self._clock = role, clock
-        self._room, self._looked = float(AT_ONCE), clock()
+        self._room, self._last_look = float(AT_ONCE), clock()
         self._left_out = 0
 
     def __call__(self, text: str) -> None:
         """Prints a line, or counts it as omitted if there were too many."""
         now = self._clock()
-        self._room = min(self._room + (now - self._looked) / SECONDS, float(AT_ONCE))
-        self._looked = now
+        self._room = min(self._room + (now - self._last_look) / SECONDS, float(AT_ONCE))
+        self._last_look = now
         if self._room < 1.0:
             self._left_out += 1
             return
@@ -70,20 +70,20 @@ FEW = 4
 class Shown(NamedTuple):
     """The displayed form of a value, or of the values of several trainers together.
 
-    `form` is "" for a number, else element type and dims: `f32[20, 3]`. `few` are the numbers of a value with at most
+    `form` is "" for a number, else element type and dims: `f32[20, 3]`. `numbers` are those of a value with at most
     `FEW`; `low`, `mean` and `high` are of all numbers, or None where there are none.
     """
 
     form: str
-    few: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = ()
     low: float | None = None
     mean: float | None = None
     high: float | None = None
 
     def __str__(self) -> str:
         """`0.25`, `f32[2, 1]: 0.25 0.5`, `f32[20, 3] min 0.1 mean 0.25 max 0.4`, or `min 0.1 mean 0.25 max 0.4`."""
-        if self.few:
-            return (f"{self.form}: " if self.form else "") + " ".join(f"{number:.6g}" for number in self.few)
+        if self.numbers:
+            return (f"{self.form}: " if self.form else "") + " ".join(f"{number:.6g}" for number in self.numbers)
         if self.mean is None:
             return self.form
         return f"{self.form} min {self.low:.6g} mean {self.mean:.6g} max {self.high:.6g}".lstrip()

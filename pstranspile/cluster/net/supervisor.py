@@ -113,7 +113,7 @@ class Member:
         """Numbers the processes in the order in which they end; shared by all members of a supervisor."""
         self.noticed = 0
         """The number of this process in the order of ends, from which the first one to end is known."""
-        self._rest = b""
+        self._partial_line = b""
         self._watching: list[tuple[int, threading.Thread]] = []
         """The number of each started process, and what waits for its end and then ends what it has left running."""
 
@@ -157,7 +157,7 @@ class Member:
         os.set_blocking(reading, False)
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
-        self.ended, self._rest = None, b""
+        self.ended, self._partial_line = None, b""
         for before in ("state", "findings"):
             self.reported.pop(before, None)
 
@@ -186,7 +186,7 @@ class Member:
     def _reports(self, data: bytes | None) -> list[dict[str, Any]]:
         if data is None:
             return []
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         entries = [json.loads(line) for line in lines if line]
         for fields in entries:
             self.reported.update(fields)

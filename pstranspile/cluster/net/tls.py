@@ -33,10 +33,12 @@ class Credentials:
     `folder` holds the certificates, whose files may be replaced at any time; "": they stay the same.
     """
 
-    def __init__(self, listening: ssl.SSLContext, calling: ssl.SSLContext, folder: str = "", seen: object = None):
+    def __init__(
+        self, listening: ssl.SSLContext, calling: ssl.SSLContext, folder: str = "", file_states: object = None
+    ):
         self.listening, self.calling = listening, calling
         self._folder = folder
-        self._seen = seen
+        self._file_states = file_states
         """What the files in the folder were when they were last read."""
 
     def renew(self, tell: Callable[[str], object]) -> None:
@@ -46,9 +48,9 @@ class Credentials:
         fit yet, the earlier ones stay until a file changes again.
         """
         seen = _files_of(self._folder) if self._folder else None
-        if seen == self._seen:
+        if seen == self._file_states:
             return
-        self._seen = seen
+        self._file_states = seen
         try:
             found = read_credentials(self._folder)
         except DiagnosticError as problem:
@@ -302,9 +304,9 @@ class Guard:
 
     def __init__(self, sock: Any, context: ssl.SSLContext, server: bool, name: str):
         self._sock = sock
-        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._side = context.wrap_bio(self._came, self._goes, server, None if server else name)
-        self._shaking = 0
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._side = context.wrap_bio(self._incoming, self._outgoing, server, None if server else name)
+        self._handshake_bytes = 0
         """Bytes of the handshake that have come."""
         self._sealed = memoryview(b"")
         """The encrypted bytes that are not sent yet."""
@@ -318,8 +320,8 @@ class Guard:
                 self._side.do_handshake()
             except ssl.SSLWantReadError:
                 self.flush()
-                self._shaking += self._receive(RECORD)
-                if self._shaking > MOST_HANDSHAKE:
+                self._handshake_bytes += self._receive(RECORD)
+                if self._handshake_bytes > MOST_HANDSHAKE:
                     raise WireError(f"a handshake has more than {MOST_HANDSHAKE} bytes") from None
             except ssl.SSLError:
                 self.flush()  # sends the alert to the other side
@@ -331,17 +333,17 @@ class Guard:
     @property
     def unsent(self) -> bool:
         """Whether encrypted bytes are not sent yet."""
-        return bool(self._sealed) or self._goes.pending > 0
+        return bool(self._sealed) or self._outgoing.pending > 0
 
     @property
     def handshake_begun(self) -> bool:
         """Whether bytes of the handshake have come."""
-        return self._shaking > 0
+        return self._handshake_bytes > 0
 
     @property
     def pending(self) -> bool:
         """Whether more can be read without the socket."""
-        return self._side.pending() > 0 or self._came.pending > 0
+        return self._side.pending() > 0 or self._incoming.pending > 0
 
     def read(self, room: memoryview) -> int:
         """Decrypts received bytes into `room`, as many as fit; returns their number, 0 at the end.
@@ -349,9 +351,9 @@ class Guard:
         A record has 16 KiB, and one call reads one record, so this loop does nothing else.
         """
         read: Any = self._side.read
-        came, size, at = self._came, len(room), 0
+        came, size, at = self._incoming, len(room), 0
         fruitless = 0
-        if self._goes.pending > MOST_FRUITLESS:
+        if self._outgoing.pending > MOST_FRUITLESS:
             raise WireError(f"more than {MOST_FRUITLESS} bytes of TLS are not read")
         while True:
             try:
@@ -378,9 +380,9 @@ class Guard:
         chunk = _received.chunk
         size = self._sock.recv_into(chunk[:most])
         if size:
-            self._came.write(chunk[:size])
+            self._incoming.write(chunk[:size])
         else:
-            self._came.write_eof()
+            self._incoming.write_eof()
         return size
 
     def write(self, out: deque[memoryview], most: int = 1 << 62) -> None:
@@ -395,9 +397,9 @@ class Guard:
 
     def flush(self) -> None:
         """Sends the encrypted bytes."""
-        while self._sealed or self._goes.pending:
+        while self._sealed or self._outgoing.pending:
             if not self._sealed:
-                self._sealed = memoryview(self._goes.read())
+                self._sealed = memoryview(self._outgoing.read())
             self._sealed = self._sealed[self._sock.send(self._sealed) :]
 
 

@@ -127,7 +127,7 @@ class Activity(NamedTuple):
     `step` is the index of a step, `messages` how many were taken or sent, with `bytes` of values.
     """
 
-    what: str
+    kind: str
     machine: str
     begin: int
     end: int
@@ -141,12 +141,12 @@ class Tracing(TurnHook, TrainerListener):
 
     def __init__(self, site: Site, path: str):
         self._file: TextIO = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
-        self._own = site.own
-        self._began: int | None = None
+        self._local_names = site.local_names
+        self._step_start: int | None = None
         """The time at which the current step began."""
         for machine in site.cluster.machines.values():
             machine.hook(self)
-            if machine.name in site.own and isinstance(machine, Trainer):
+            if machine.name in site.local_names and isinstance(machine, Trainer):
                 machine.listen(self)
 
     def _write(self, item: Activity | Event) -> None:
@@ -157,15 +157,15 @@ class Tracing(TurnHook, TrainerListener):
         postponed.
         """
         messages, begin = list(machine.inbox), _now()
-        if machine.name not in self._own:
+        if machine.name not in self._local_names:
             turn()
             if messages and not machine.inbox:
                 self._record_sent(machine.name, messages, begin)
             return
-        if self._began is None and isinstance(machine, Trainer):
-            self._began = begin
+        if self._step_start is None and isinstance(machine, Trainer):
+            self._step_start = begin
         for message in messages:
-            if message.source in self._own:
+            if message.source in self._local_names:
                 self._write(event_of(begin, POST, message))
             self._write(event_of(begin, DELIVER, message))
         turn()
@@ -181,8 +181,8 @@ class Tracing(TurnHook, TrainerListener):
     def step_done(self, trainer: Trainer, step: int) -> None:
         """Records a step of a trainer of this process."""
         end = _now()
-        self._write(Activity(STEP, trainer.name, end if self._began is None else self._began, end, step))
-        self._began = None
+        self._write(Activity(STEP, trainer.name, end if self._step_start is None else self._step_start, end, step))
+        self._step_start = None
 
     def close(self) -> None:
         """Closes the file; nothing more is recorded."""
@@ -212,7 +212,7 @@ def read_traced(files: Mapping[str, str]) -> Traced:
             else:
                 events.append(Event(*fields))
     start = min([span.begin for own in spans.values() for span in own] + [event.tick for event in events], default=0)
-    events.sort(key=lambda event: (event.tick, event.what == DELIVER))
+    events.sort(key=lambda event: (event.tick, event.occurrence == DELIVER))
     return Traced(
         {role: [s._replace(begin=s.begin - start, end=s.end - start) for s in own] for role, own in spans.items()},
         [event._replace(tick=event.tick - start) for event in events],
@@ -227,33 +227,33 @@ def trace_of(traced: Traced, recorder: Recorder) -> str:
     result: list[dict[str, Any]] = []
     arrows = _Arrows(traced.events)
     for process, (role, spans) in enumerate(traced.spans.items(), start=1):
-        machines = list(dict.fromkeys(span.machine for span in spans if span.what != SENT))
+        machines = list(dict.fromkeys(span.machine for span in spans if span.kind != SENT))
         threads = {name: number for number, name in enumerate(machines, start=1)}
         result += [metadata_event("process_name", 0, role, process)]
         result += [{**about(0, 0, process), "ph": "M", "name": "process_sort_index", "args": {"sort_index": process}}]
         result += [metadata_event("thread_name", number, name, process) for name, number in threads.items()]
         result += [metadata_event("thread_name", len(threads) + 1, "network", process)]
         for span in spans:
-            thread = threads.get(span.machine, len(threads) + 1) if span.what != SENT else len(threads) + 1
+            thread = threads.get(span.machine, len(threads) + 1) if span.kind != SENT else len(threads) + 1
             at = about(thread, span.begin, process)
-            shown = {**at, "name": _name(span, recorder), "cat": span.what, "ph": "X", "dur": span.end - span.begin}
+            shown = {**at, "name": _name(span, recorder), "cat": span.kind, "ph": "X", "dur": span.end - span.begin}
             args = (
-                {"messages": span.messages, "bytes": span.bytes} if span.what == SENT else {"messages": span.messages}
+                {"messages": span.messages, "bytes": span.bytes} if span.kind == SENT else {"messages": span.messages}
             )
-            result.append({**shown, "args": {} if span.what == STEP else args})
-            if span.what == SENT:
+            result.append({**shown, "args": {} if span.kind == STEP else args})
+            if span.kind == SENT:
                 result += [{**at, "name": "messages", "cat": SENT, "ph": "s", "id": one} for one in arrows.from_(span)]
-            elif span.what == TURN:
+            elif span.kind == TURN:
                 ends = arrows.to(span)
                 result += [{**at, "name": "messages", "cat": SENT, "ph": "f", "bp": "e", "id": one} for one in ends]
     return trace_text(result)
 
 
 def _name(span: Activity, recorder: Recorder) -> str:
-    if span.what == STEP:
+    if span.kind == STEP:
         trainer = next((n for n, machine in enumerate(recorder.trainers) if machine == span.machine), 0)
         return recorder.step_name(trainer, span.step)
-    if span.what == SENT:
+    if span.kind == SENT:
         return f"to {span.machine}"
     return f"takes {span.messages}" if span.messages else "goes on"
 
@@ -264,21 +264,21 @@ class _Arrows:
     def __init__(self, events: Sequence[Event]):
         last: dict[tuple[str, str, int], Event] = {}
         for event in events:
-            if event.what == POST:
+            if event.occurrence == POST:
                 last[event.source, event.target, event.tick] = event
-        taken = {event.message: event for event in events if event.what == DELIVER}
-        self._sent: dict[tuple[str, int], list[int]] = {}
-        self._taken: dict[tuple[str, int], list[int]] = {}
+        taken = {event.message: event for event in events if event.occurrence == DELIVER}
+        self._outgoing_numbers: dict[tuple[str, int], list[int]] = {}
+        self._incoming_numbers: dict[tuple[str, int], list[int]] = {}
         for number, event in enumerate(last.values(), start=1):
             end = taken.get(event.message)
             if end is not None:
-                self._sent.setdefault((event.target, event.tick), []).append(number)
-                self._taken.setdefault((end.target, end.tick), []).append(number)
+                self._outgoing_numbers.setdefault((event.target, event.tick), []).append(number)
+                self._incoming_numbers.setdefault((end.target, end.tick), []).append(number)
 
     def from_(self, span: Activity) -> list[int]:
         """The arrows that begin at a sending."""
-        return self._sent.get((span.machine, span.begin), [])
+        return self._outgoing_numbers.get((span.machine, span.begin), [])
 
     def to(self, span: Activity) -> list[int]:
         """The arrows that end in a turn."""
-        return self._taken.get((span.machine, span.begin), [])
+        return self._incoming_numbers.get((span.machine, span.begin), [])

@@ -188,11 +188,11 @@ def _listening(family: int, kind: int, number: int, target: Any, *, shared: bool
 
 
 class Frames(ByteReader):
-    """A connection for frames; `known` is set once the other side has been admitted."""
+    """A connection for frames; `is_admitted` is set once the other side has been admitted."""
 
-    def __init__(self, events: Loop, address: str, known: bool, channel: Channel | None = None):
+    def __init__(self, events: Loop, address: str, is_admitted: bool, channel: Channel | None = None):
         self.address = address
-        self.known = known
+        self.is_admitted = is_admitted
         self.channel = channel
         self._events = events
         self._head = bytearray(HEADER_SIZE)
@@ -204,7 +204,7 @@ class Frames(ByteReader):
         """The number of bytes that have come since the beginning."""
         self._broken = False
         """Whether the received bytes are no frame any more."""
-        self.most = MOST_BODY
+        self.body_limit = MOST_BODY
         """The size of the largest body that the other side may send once it has been admitted."""
         self.on_long: Callable[[int], object] | None = None
         """Called with the size of a larger body; nothing more is read from its sender."""
@@ -215,7 +215,7 @@ class Frames(ByteReader):
 
     def let_in(self, most: int = MOST_BODY, on_long: Callable[[int], object] | None = None) -> None:
         """Admits the other side: see `Connection`."""
-        self.known, self.most, self.on_long = True, most, on_long
+        self.is_admitted, self.body_limit, self.on_long = True, most, on_long
 
     @property
     def guarded(self) -> bool:
@@ -273,13 +273,13 @@ class Frames(ByteReader):
         return True
 
     def _begin_body(self, size: int) -> None:
-        if not self.known and (self._frames or size > STRANGER_BYTES):
+        if not self.is_admitted and (self._frames or size > STRANGER_BYTES):
             self._break("a stranger says more than a greeting")
             return
         if size > HEADER_SIZE + MOST_GREETING and kind_of(self._head) != MESSAGES:
             self._break(f"a frame of {size} bytes that brings no messages is too long")
             return
-        if self.known and size > HEADER_SIZE + self.most and self.on_long is not None:
+        if self.is_admitted and size > HEADER_SIZE + self.body_limit and self.on_long is not None:
             self._broken, told = True, self.on_long
             self._events.put(Event(CALL, None, action=lambda: told(size - HEADER_SIZE)))
             return
@@ -350,12 +350,12 @@ class _Newcomer(ByteReader):
         reading: ByteReader
         first = bytes(self._first)
         listener = self._listener
-        if first == MAGIC and not listener.others:
-            reading = Frames(listener.events, self.channel.address, known=False, channel=self.channel)
-        elif first == PREFACE[: len(MAGIC)] and not listener.others:
+        if first == MAGIC and not listener.other_protocols:
+            reading = Frames(listener.events, self.channel.address, is_admitted=False, channel=self.channel)
+        elif first == PREFACE[: len(MAGIC)] and not listener.other_protocols:
             reading = Http2(self.channel, listener.service, listener.lends)
-        elif first in listener.others:
-            reading = listener.others[first](self.channel)
+        elif first in listener.other_protocols:
+            reading = listener.other_protocols[first](self.channel)
         elif first.startswith(HANDSHAKE):
             raise WireError("it talks with TLS, and this side without TLS")
         else:
@@ -374,9 +374,9 @@ class Listener:
     """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
     `context` returns the TLS context of a new connection, on which both sides show certificates; None: there is no TLS.
-    `service` answers gRPC calls. `tell` is called with
-    lines for the log about closed connections that were not admitted: any number, with texts from the other side.
-    `others` are protocols in place of frames and gRPC: for the first bytes of each, the function that makes its reader.
+    `service` answers gRPC calls. `tell` is called with lines for the log about closed connections that were not
+    admitted: any number, with texts from the other side. `other_protocols` are protocols in place of frames and gRPC:
+    for the first bytes of each, the function that makes its reader.
     `shared`: the address may be one that is reserved for this process.
     """
 
@@ -389,10 +389,10 @@ class Listener:
         context: Callable[[], SSLContext] | None = None,
         service: CallService | None = None,
         tell: Callable[[str], object] = lambda line: None,
-        others: Mapping[bytes, Callable[[Channel], ByteReader]] = MappingProxyType({}),
+        other_protocols: Mapping[bytes, Callable[[Channel], ByteReader]] = MappingProxyType({}),
         shared: bool = True,
     ):
-        self.others = others
+        self.other_protocols = other_protocols
         self.events = events
         self.context = context
         self.service = CallService("", {}, 0) if service is None else service
@@ -476,9 +476,9 @@ class Listener:
         """Moves gRPC clients that are known now to the callers; only open, unknown connections stay newcomers."""
         came, self._newcomers = self._newcomers, []
         for one in came:
-            if one.stranger.known and isinstance(one.stranger, Http2):
+            if one.stranger.is_admitted and isinstance(one.stranger, Http2):
                 self._callers.append(one.stranger)
-            elif one.channel.open and not one.stranger.known:
+            elif one.channel.open and not one.stranger.is_admitted:
                 self._newcomers.append(one)
 
     def _keep_few_callers(self) -> None:
@@ -503,14 +503,14 @@ class Listener:
         lent = sum(
             isinstance(one.stranger, Http2) and one.stranger.lent > 0
             for one in self._newcomers
-            if one.channel.open and not one.stranger.known
+            if one.channel.open and not one.stranger.is_admitted
         )
         return lent < self.service.callers
 
     def look(self, now: float) -> None:
         """Closes connections that have lasted too long without being admitted."""
         for one in self._newcomers:
-            if not one.stranger.known and now - one.since > PATIENCE:
+            if not one.stranger.is_admitted and now - one.since > PATIENCE:
                 one.channel.refuse(f"it was not let in for {lasting(PATIENCE)}")
         self._know_callers()
         callers = [one for one in self._callers if not one.closed]
@@ -586,7 +586,7 @@ class Dialer:
     def dial(self) -> Frames:
         """Begins a connection; an earlier one is closed."""
         self.close()
-        frames = self._frames = Frames(self._events, self.address, known=False)
+        frames = self._frames = Frames(self._events, self.address, is_admitted=False)
         try:
             host, port = place_of(self.address)
             places = _places_of(host, port)

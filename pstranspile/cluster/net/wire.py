@@ -155,7 +155,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     RingContribution: lambda value: bytes_of(value.value),
     Piece: lambda value: bytes_of(value.part.value),
     Total: lambda value: bytes_of(value.value),
-    Statement: lambda value: sum(bytes_of(total.value) for total in value.kept),
+    Statement: lambda value: sum(bytes_of(total.value) for total in value.retained_sums),
 }
 """The bytes of the numbers in a value, by its class; a value of another class has none, or is a scalar of numpy."""
 
@@ -191,7 +191,7 @@ def _write_part(writer: Writer, part: RingContribution) -> None:
 
 
 def _write_piece(writer: Writer, piece: Piece) -> None:
-    writer.add(bytes([_PIECE]) + _SEGMENT.pack(piece.segment, *piece.key, *piece.had))
+    writer.add(bytes([_PIECE]) + _SEGMENT.pack(piece.segment, *piece.key, *piece.last_key))
     writer.text(piece.variable)
     _write_part(writer, piece.part)
 
@@ -204,8 +204,10 @@ def _write_total(writer: Writer, total: Total) -> None:
 
 
 def _write_statement(writer: Writer, statement: Statement) -> None:
-    writer.add(bytes([_STATEMENT]) + _SEGMENT.pack(statement.segment, *statement.had, 0, len(statement.kept)))
-    for total in statement.kept:
+    writer.add(
+        bytes([_STATEMENT]) + _SEGMENT.pack(statement.segment, *statement.last_key, 0, len(statement.retained_sums))
+    )
+    for total in statement.retained_sums:
         _write_total(writer, total)
 
 

@@ -41,13 +41,13 @@ class Kept(NamedTuple):
     """A new value with dims `shape`, and the parts of it that its machine has; in order, without overlap."""
 
     shape: tuple[int, ...]
-    own: tuple[Own, ...]
+    own_parts: tuple[Own, ...]
 
     @property
     def lacking(self) -> Iterator[tuple[int, int]]:
         """The ranges of elements that the machine does not have."""
         at = 0
-        for own in self.own:
+        for own in self.own_parts:
             if at < own.start:
                 yield at, own.start
             at = own.stop
@@ -81,7 +81,7 @@ def kept_elements(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
 def _exact(placed: Placed) -> Iterator[Held]:
     """Yields the holders whose values a checkpoint restores exactly; further copies on servers are made anew."""
     yield from placed.parts
-    yield from (part for part in placed.others if part.machine.startswith("trainer"))
+    yield from (part for part in placed.other_parts if part.machine.startswith("trainer"))
 
 
 def _own(part: Held, had: Sequence[Held]) -> Iterator[Own]:
@@ -121,7 +121,7 @@ def assemble_part(part: MachineState, has: Mapping[str, Kept], left: Mapping[str
     for name, one in has.items():
         come = values[name]
         flat = np.empty(prod(one.shape), come.dtype)
-        for own in one.own:
+        for own in one.own_parts:
             value = _array(left.get(own.name))
             if value is None or value.dtype != come.dtype:
                 raise LookupError(own.name)
@@ -168,24 +168,24 @@ class Cuts:
         """For each machine, the values that it assembles itself, from elements that its host has and elements that it
         is sent.
         """
-        self.moved = (0, 0)
+        self.moved_bytes = (0, 0)
         """The number of bytes that servers are sent, and the number with which they begin."""
-        self._left: Layout | None = None
+        self._retained_layout: Layout | None = None
         """The layout of the state that hosts still have from their ended machines, if that is the last cut; else None.
         """
-        self._fetched: dict[str, list[Any]] = {}
-        self._told = False
-        self._kept: Checkpoints | None = None
+        self._results: dict[str, list[Any]] = {}
+        self._findings_are_reported = False
+        self._checkpoints: Checkpoints | None = None
 
     def begin(self, job: Compiled, seed: int | None, feeds: Any) -> tuple[dict[str, bytes], Any]:
         """Returns the machines' parts of the last cut (none at the very beginning), and the feeds from there on.
 
         Raises DiagnosticError.
         """
-        self._fetched, self.keeps = {}, {}
+        self._results, self.keeps = {}, {}
         source = Source(self.source) if self.source is not None else None
         self.close()
-        checkpoints = self._kept = Checkpoints(job, source, self.target, self.every, self.work, self._settings)
+        checkpoints = self._checkpoints = Checkpoints(job, source, self.target, self.every, self.work, self._settings)
         if isinstance(feeds, RowSource):
             feeds = checkpoints.deal(feeds, job.plan.trainers)
         if self.source is None:
@@ -198,49 +198,49 @@ class Cuts:
         """Findings to report, once, about a job that continues from a checkpoint. Raises DiagnosticError if it has done
         more steps already.
         """
-        if self._origin is None or self._told:
+        if self._origin is None or self._findings_are_reported:
             return []
-        self._told = True
+        self._findings_are_reported = True
         self._origin.require_steps(steps)
         return self._origin.resume_findings(steps, mode, rows=rows)
 
     def _move(self, job: Compiled, files: Mapping[str, Path]) -> None:
         """Removes from the parts in files the elements that the machines' hosts have."""
-        if self._left is None:
+        if self._retained_layout is None:
             return
         servers = [file for role, file in files.items() if role.startswith("pserver")]
         before = sum(file.stat().st_size for file in servers)
-        for role, has in kept_elements(self._left, layout_of(job)).items():
+        for role, has in kept_elements(self._retained_layout, layout_of(job)).items():
             part, self.keeps[role] = part_to_send(read_part(files[role], role), has)
             write_part(files[role], role, part)
-        self.moved = sum(file.stat().st_size for file in servers), before
-        self._left = None
+        self.moved_bytes = sum(file.stat().st_size for file in servers), before
+        self._retained_layout = None
 
     def add_saved_part(self, seed: int | None, role: str, step: int, part: bytes, results: list[Any]) -> None:
         """Takes a machine's part of a step; the last part completes a cut. Raises DiagnosticError."""
-        assert self._kept is not None
+        assert self._checkpoints is not None
         part_file(self.work, role, step).write_bytes(part)
-        self._fetched.setdefault(role, []).extend(results)
-        if self._kept.part_saved(seed, role, step):
+        self._results.setdefault(role, []).extend(results)
+        if self._checkpoints.part_saved(seed, role, step):
             self.source = str(self.target.folder)
             self._keep(step)
 
     def _keep(self, step: int) -> None:
-        for role, results in self._fetched.items():
+        for role, results in self._results.items():
             history = self.history.setdefault(role, {})
             history.update((result.step, result) for result in results if result.step < step)
-            self._fetched[role] = [result for result in results if result.step >= step]
+            self._results[role] = [result for result in results if result.step >= step]
 
     def end(self, seed: int | None, files: Mapping[str, str], step: int) -> None:
         """Makes a cut after the end of all machines, from the files that they have left. Raises DiagnosticError."""
-        assert self._kept is not None
-        if self._kept.end(seed, files, step):
-            self._left = layout_of(self._kept.job)
+        assert self._checkpoints is not None
+        if self._checkpoints.end(seed, files, step):
+            self._retained_layout = layout_of(self._checkpoints.job)
             self.source = str(self.target.folder)
 
     def close(self) -> None:
         """Unlocks the checkpoint from which the job began, so that it may be removed as outdated."""
-        for held in (self._origin, self._kept):
+        for held in (self._origin, self._checkpoints):
             if held is not None:
                 held.close()
 

@@ -55,7 +55,7 @@ class _BlockReader:
     def __init__(self, blocks: Sequence[Any], shapes: Sequence[tuple[int, list[str]]], wanted: ReadRequest):
         self._blocks, self._shapes = blocks, shapes
         names = shapes[0][1] if shapes else ()
-        self._mapped = map_columns(
+        self._column_map = map_columns(
             wanted.inputs, wanted.columns, names, _NAME, shown_by="dataset.columns()", on_left=wanted.on_left
         )
 
@@ -70,4 +70,4 @@ class _BlockReader:
 
     def read(self, unit: Unit) -> Chunk:
         """The rows of a block."""
-        return chunk_of(ray.get(self._blocks[unit.place]), self._mapped, unit)
+        return chunk_of(ray.get(self._blocks[unit.place]), self._column_map, unit)

@@ -87,7 +87,7 @@ class Reports(StatusPipe):
         super().__init__()
         self._reports: list[dict[str, Any]] = []
         self._urgent = False
-        self._some = threading.Condition()
+        self._condition = threading.Condition()
         self.ended = False
         """Whether the machine is to end at its next report."""
 
@@ -99,16 +99,16 @@ class Reports(StatusPipe):
         """Stores one report; any thread may call it. Raises Ended once the machine is to end."""
         if self.ended:
             raise Ended
-        with self._some:
+        with self._condition:
             self._reports.append(fields)
             if "step" not in fields:
                 self._urgent = True
-                self._some.notify()
+                self._condition.notify()
 
     def take(self, timeout: float) -> list[dict[str, Any]]:
         """The reports since the last call; waits up to `timeout` seconds for one that is not a step."""
-        with self._some:
-            self._some.wait_for(lambda: self._urgent, timeout)
+        with self._condition:
+            self._condition.wait_for(lambda: self._urgent, timeout)
             reports, self._reports, self._urgent = self._reports, [], False
         return reports
 
@@ -125,11 +125,11 @@ class Host:
         self._report = Reports()
         self._ports: Ports | None = None
         self._lock = threading.Lock()
-        self._done = 0
-        self._until: int | None = None
+        self._completed_steps = 0
+        self._last_step: int | None = None
         self._results: list[Any] = []
         self._parts = self._work
-        self._left: Path | None = None
+        self._result_file: Path | None = None
         """The file that the last machine on this host has left."""
 
     def leave(self) -> None:
@@ -183,9 +183,9 @@ class Host:
             begin = str(folder / "begin")
             Path(begin).write_bytes(part.begin)
             self._complete(part, Path(begin))
-        self._left = None
+        self._result_file = None
         with self._lock:
-            self._done, self._until, self._results = 0, None, []
+            self._completed_steps, self._last_step, self._results = 0, None, []
         credentials = read_credentials(part.tls) if part.tls else None
         with arithmetic(part.arithmetic), rows_on_disk(part.table_folder):
             cluster = job.cluster(fetch=part.fetch, seed=part.seed, init=init)
@@ -214,8 +214,8 @@ class Host:
             print(where, file=sys.stderr, flush=True)  # Ray prints it in the launching process
             play(cluster, part.role, terms, place, part.steps, self._report, result, self._record_step)
         self._forget_port()
-        self._left = Path(result)
-        return self._left.read_bytes()
+        self._result_file = Path(result)
+        return self._result_file.read_bytes()
 
     def _complete(self, part: HostTask, file: Path) -> None:
         """Adds to the part in a file the values that the last machine on this host has left. Raises DiagnosticError,
@@ -223,9 +223,9 @@ class Host:
         """
         if not part.keeps:
             return
-        if self._left is None:
+        if self._result_file is None:
             raise PeerRefused("its host has no longer what the machine left")
-        left = read_snapshot(self._left, part.role).values
+        left = read_snapshot(self._result_file, part.role).values
         try:
             write_part(file, part.role, assemble_part(read_part(file, part.role), part.keeps, left))
         except LookupError as problem:
@@ -234,24 +234,24 @@ class Host:
     def _record_step(self, trainer: Trainer) -> None:
         """Records a step of the trainer."""
         with self._lock:
-            self._done = trainer.step
+            self._completed_steps = trainer.step
             self._results.append(trainer.results[-1])
-            if self._until is not None:
-                trainer.limit_to(min(trainer.limit, self._until))
+            if self._last_step is not None:
+                trainer.limit_to(min(trainer.limit, self._last_step))
 
     def completed_steps(self) -> int:
         """The number of steps that the trainer has done."""
         with self._lock:
-            return self._done
+            return self._completed_steps
 
     def hold(self, step: int) -> bool:
         """Makes the trainer end after this step. Returns whether it will: it must not have done as many steps
         already.
         """
         with self._lock:
-            if self._done >= step:
+            if self._completed_steps >= step:
                 return False
-            self._until = step
+            self._last_step = step
             return True
 
     def reports(self, timeout: float) -> list[dict[str, Any]]:

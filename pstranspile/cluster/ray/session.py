@@ -156,18 +156,18 @@ class Session:
         self._token = secrets.token_hex(16)
         self._at: dict[str, int] = {}
         """The number of steps that each machine has reported."""
-        self._first = 0
+        self._first_step = 0
         """The first step that was reported since the job was last started."""
 
-        self._begun = 0.0
+        self._start_time = 0.0
         """The time of the first report since the job was last started, in seconds of the monotonic clock."""
-        self._wanted: tuple[int, int] | None = None
-        self._look, self._ahead, self._head_look = 0.0, AHEAD, 0.0
+        self._requested_size: tuple[int, int] | None = None
+        self._next_look, self._seconds_ahead, self._next_head_look = 0.0, AHEAD, 0.0
         self._unreached = False
         """Whether the machines did not reach each other when the job was last started. If it happens twice, it is no
         accident.
         """
-        self._until: int | None = None
+        self._last_step: int | None = None
         """The step after which the trainers end, so that the numbers of machines can change; None if they don't."""
 
     def listen(self, listener: SessionListener) -> None:
@@ -183,7 +183,7 @@ class Session:
         plan = self.job.plan
         wanted = trainers or plan.trainers, servers or len(plan.pservers)
         resized_job(self.job, *wanted)
-        self._wanted = wanted
+        self._requested_size = wanted
 
     def run(self) -> Simulated:
         """Runs the job to its end. Raises DiagnosticError."""
@@ -197,7 +197,7 @@ class Session:
                 except NotPlaced as problem:
                     self._shrink(problem)
                     continue
-                if self._until is None:
+                if self._last_step is None:
                     return self._finish_session(files)
                 self._change(files)
         except HeadGone as problem:
@@ -225,8 +225,8 @@ class Session:
         self.seed = folder.cluster(seed=self.seed).seed
         begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
         if self.cuts.keeps:
-            print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved), file=sys.stderr)
-        self._until, self._at = None, {}
+            print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved_bytes), file=sys.stderr)
+        self._last_step, self._at = None, {}
         addresses = self.hosts.require(sorted(folder.roles, key=lambda role: (not role.startswith("pserver"), role)))
         cluster = folder.cluster(fetch=self.settings.fetch, seed=self.seed)
         cluster.require_sound()
@@ -303,7 +303,7 @@ class Session:
         """Handles the report of a machine."""
         if "step" in fields:
             if not self._at:
-                self._first, self._begun = fields["step"], monotonic()
+                self._first_step, self._start_time = fields["step"], monotonic()
             self._at[role] = fields["step"]
         if "saved" in fields:
             self._take_part(role, fields["saved"])
@@ -335,9 +335,9 @@ class Session:
 
     def _require_head(self) -> None:
         """Raises HeadGone if Ray's head is gone, of which machines that train take no notice."""
-        if monotonic() > self._head_look:
+        if monotonic() > self._next_head_look:
             require_head()
-            self._head_look = monotonic() + HEAD_LOOK
+            self._next_head_look = monotonic() + HEAD_LOOK
 
     def _require_answers(self, asked: Mapping[Any, tuple[str, float]]) -> None:
         """Raises Lost if a host has not answered since it was asked for reports, which it does at once."""
@@ -353,54 +353,54 @@ class Session:
         """
         trainers = [role for role in self.hosts.actors if role.startswith("trainer")]
         at = [self._at.get(role, 0) for role in trainers]
-        if self._until is not None or ended or not all(at):
+        if self._last_step is not None or ended or not all(at):
             return
         if not self._others_are_there(len(trainers)):
             return
         now = [self._call_result(role, self.hosts.actors[role].completed_steps.remote()) for role in trainers]
-        rate = (max(now) - self._first) / max(monotonic() - self._begun, 1e-3)
-        until = max(now) + max(int(rate * self._ahead), 3)
+        rate = (max(now) - self._first_step) / max(monotonic() - self._start_time, 1e-3)
+        until = max(now) + max(int(rate * self._seconds_ahead), 3)
         if until >= self.steps:
             return
         asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
         held = [self._call_result(role, ref) for role, ref in asked.items()]
         if not all(held):
-            self._ahead *= 2
+            self._seconds_ahead *= 2
             raise Late("a trainer went on past the step in which others were to take part")
-        self._until = until
+        self._last_step = until
 
     def _others_are_there(self, trainers: int) -> bool:
         """Whether other numbers of machines are wanted and all of these machines have a place."""
         machines = len(self.hosts.actors)
-        if self._wanted is None and self.settings.trainers is not None and monotonic() > self._look:
-            self._look = monotonic() + LOOK
+        if self._requested_size is None and self.settings.trainers is not None and monotonic() > self._next_look:
+            self._next_look = monotonic() + LOOK
             now, most = machines - trainers, self.settings.trainers[1]
             spare = self.hosts.spare(most + self.settings.servers_of(most, now) - machines)
             fitting = self.settings.fitting(machines + spare, now)
             if sum(fitting) > machines:
-                self._wanted = fitting
-        if self._wanted == (trainers, machines - trainers):
-            self._wanted = None
-        if self._wanted is None:
+                self._requested_size = fitting
+        if self._requested_size == (trainers, machines - trainers):
+            self._requested_size = None
+        if self._requested_size is None:
             return False
-        more = max(sum(self._wanted) - machines, 0)
+        more = max(sum(self._requested_size) - machines, 0)
         return self.hosts.spare(more) == more
 
     def _change(self, files: Mapping[str, bytes]) -> None:
         """Changes the numbers of machines after all have ended at the same step."""
-        assert self._until is not None
+        assert self._last_step is not None
         self._remember(files)
-        self.cuts.end(self.seed, self._paths(files), self._until)
+        self.cuts.end(self.seed, self._paths(files), self._last_step)
         self._recompile()
         plan = self.job.plan
         machines = cluster_of(plan.trainers, len(plan.pservers), " and ")
         verb = "takes" if plan.trainers + len(plan.pservers) == 1 else "take"
-        print(f"pstranspile launch: step {self._until}: {machines} {verb} part", file=sys.stderr)
+        print(f"pstranspile launch: step {self._last_step}: {machines} {verb} part", file=sys.stderr)
 
     def _recompile(self) -> None:
         """Compiles the job for the wanted numbers of machines."""
-        assert self._wanted is not None
-        self.job, self._wanted = compile(self.job.source, resized_job(self.job, *self._wanted)), None
+        assert self._requested_size is not None
+        self.job, self._requested_size = compile(self.job.source, resized_job(self.job, *self._requested_size)), None
 
     def _go_back(self, problem: Lost) -> None:
         """Prepares a start from the last cut, in new processes. Raises DiagnosticError if there were too many restarts
@@ -414,7 +414,7 @@ class Session:
         if self.settings.trainers is not None:
             fitting = self.settings.fitting(self.hosts.most(), len(plan.pservers))
             if fitting[0] < plan.trainers:
-                self._wanted = fitting
+                self._requested_size = fitting
         if self._others_are_there(plan.trainers):
             self._recompile()
         where = "its last cut" if self.cuts.source else "its beginning"
@@ -432,7 +432,7 @@ class Session:
             raise problem
         has = "has" if sum(fitting) == 1 else "have"
         print(f"pstranspile launch: {cluster_of(*fitting, ' and ')} {has} a place", file=sys.stderr)
-        self._wanted = fitting
+        self._requested_size = fitting
         self._recompile()
 
     # the end

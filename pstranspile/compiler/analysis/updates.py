@@ -58,14 +58,14 @@ class Update(NamedTuple):
 
     `gradient` is the variable that is sent: the last value a trainer computes for it. `ops` are the indices of the
     optimize-role ops attributed to the parameter, in program order; `optimizer` those of them that are optimizers.
-    `whole` is the reason why the parameter can't be cut (empty: it can).
+    `uncut_reason` is the reason why the parameter can't be cut (empty: it can).
     """
 
     parameter: str
     gradient: str
     ops: tuple[int, ...]
     optimizer: tuple[int, ...]
-    whole: str = ""
+    uncut_reason: str = ""
 
 
 class UpdateGroup(NamedTuple):

@@ -387,14 +387,14 @@ class Initialisers:
                     if dtype is not None and not self.misdeclared:
                         var = declared.get(name)
                         self.misdeclared = var is not None and var.tensor is not None and var.tensor.dtype is not dtype
-        self._cut: dict[int, Op] = {}
+        self._partial_ops: dict[int, Op] = {}
 
     def to_cut(self, index: int) -> Op:
         """A start-up op of which servers run parts, with an origin that says so."""
-        op = self._cut.get(index)
+        op = self._partial_ops.get(index)
         if op is None:
             source = self.startup.main_block.ops[index]
-            op = self._cut[index] = source._replace(origin=derived_origin(source.origin, INITIALISE))
+            op = self._partial_ops[index] = source._replace(origin=derived_origin(source.origin, INITIALISE))
         return op
 
 

@@ -40,14 +40,14 @@ class SliceView(NamedTuple):
     """A slice of a parameter from the point of view of its update's ops.
 
     `only_slice`: the server has no other slice of this parameter, so the state of the slice keeps its name. Otherwise
-    each slice has a copy of `counted`: the variables that the update writes and does not cut, such as the powers of
+    each slice has a copy of `uncut_state`: the variables that the update writes and does not cut, such as the powers of
     Adam's betas, which would otherwise advance once for every slice.
     """
 
     parameter: PlannedParameter
     slice: Slice
     only_slice: bool
-    counted: frozenset[str] = frozenset()
+    uncut_state: frozenset[str] = frozenset()
 
 
 class ServerMain(NamedTuple):
@@ -140,7 +140,7 @@ class ServerProgram:
         parameter, s = view.parameter, view.slice
         cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None
         if not cut or var.tensor is None:
-            if not view.only_slice and name in view.counted:
+            if not view.only_slice and name in view.uncut_state:
                 here = slice_name(name, s.number)
                 self.cuts[here] = Cut(name, WHOLE)
                 self.blocks[0].vars[here] = var._replace(name=here, parameter=None, location=None)

@@ -37,8 +37,8 @@ _AT_ONCE: Slots = FrozenMap({"X": ()})
 class StartupTemplate:
     """The common part of the start-up programs of all trainers of a job: all but the recvs and the closing barrier.
 
-    `kept` are the source's ops that stay, `last` those after the barrier, `variables` all declarations. `received` has,
-    for each parameter that is fetched, the servers, the outputs and the origin of its recv.
+    `kept_ops` are the source's ops that stay, `closing_ops` those after the barrier, `variables` all declarations.
+    `first_receives` has, for each parameter that is fetched, the servers, the outputs and the origin of its recv.
     """
 
     def __init__(self, plan: Plan, dropped: frozenset[str], declared: Mapping[str, Var], startup: Program):
@@ -50,24 +50,24 @@ class StartupTemplate:
         if plan.table is not None:
             tables[plan.table.name] = plan.table.tensor.shape
         gone = dropped.union(tables) if tables else dropped
-        self.kept, makers = _kept_ops_and_origins(
+        self.kept_ops, makers = _kept_ops_and_origins(
             block, gone, {**dict.fromkeys([p.name for p in plan.parameters]), **tables}
         )
         variables = remaining_variables(block.vars, dropped)
         fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
-        self.received: list[tuple[tuple[str, ...], Slots, Origin]] = []
+        self.first_receives: list[tuple[tuple[str, ...], Slots, Origin]] = []
         for parameter in fetched:
             _declare_slices(parameter, declared, variables)
             outputs: Slots = FrozenMap({"Out": tuple([s.name for s in parameter.slices])})
             origin = derived_origin(makers.get(parameter.name), RECEIVE_FIRST)
-            self.received.append((tuple([s.endpoint for s in parameter.slices]), outputs, origin))
+            self.first_receives.append((tuple([s.endpoint for s in parameter.slices]), outputs, origin))
         variables[plan.startup_control] = Var(plan.startup_control)
-        self.last: list[Op] = []
+        self.closing_ops: list[Op] = []
         for parameter in fetched:
             if parameter.is_cut:
                 variables.setdefault(parameter.name, declared[parameter.name])
-                self.last.append(join_slices(parameter, OpRole.FORWARD, makers.get(parameter.name)))
-        self.last += (
+                self.closing_ops.append(join_slices(parameter, OpRole.FORWARD, makers.get(parameter.name)))
+        self.closing_ops += (
             _without_memory(name, shape, derived_origin(makers.get(name), NO_MEMORY)) for name, shape in tables.items()
         )
         self.variables = FrozenMap(variables)
@@ -81,8 +81,8 @@ def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
     the synchronous servers wait for.
     """
     startup, plan = template.startup, template.plan
-    ops = list(template.kept)
-    for endpoints, outputs, origin in template.received:
+    ops = list(template.kept_ops)
+    for endpoints, outputs, origin in template.first_receives:
         ops.append(receiver(endpoints, trainer)(_AT_ONCE, outputs, origin=origin))
     barrier = make_op(
         "fetch_barrier",
@@ -93,7 +93,7 @@ def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
         origin=made_of_program(startup, START_BARRIER, STARTUP),
     )
     ops.append(barrier)
-    ops += template.last
+    ops += template.closing_ops
     main = startup.main_block._replace(vars=template.variables, ops=tuple(ops))
     return startup.with_main_block(main)
 
@@ -140,8 +140,9 @@ class TrainerTemplate:
 
     `layout` has the ops of the main block up to the last send; ops that differ from trainer to trainer are functions of
     the trainer's number. `mentions` are the places in it whose op uses, or names in its role variables, a gradient that
-    is sent whole. `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of
-    what is about the program as a whole. `arrivals` are the servers and the outputs of each parameter's recv.
+    is sent whole. `receive_origins` and `program_origin` are origins, made once and shared by ops: of each parameter's
+    recv, and of what is about the program as a whole. `arrivals` are the servers and the outputs of each parameter's
+    recv.
     """
 
     def __init__(self, facts: Facts, plan: Plan, timing: Timing, job_plan: Plan | None = None):
@@ -158,10 +159,10 @@ class TrainerTemplate:
         after = (index for group in facts.groups for index in group.after)
         self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
         self.base_vars = remaining_variables(facts.program.main_block.vars, self.dropped_vars)
-        self.received = {
+        self.receive_origins = {
             u.parameter: derived_origin(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates
         }
-        self.whole = made_of_program(facts.program, "")
+        self.program_origin = made_of_program(facts.program, "")
         self.arrivals = {p.name: _arrivals(p, plan) for p in plan.parameters if not p.prefetched}
 
 
@@ -270,7 +271,7 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
             ops.append(item)
         else:
             ops += item(trainer)
-    ops += timing.after_sends(plan, trainer, template.whole)
+    ops += timing.after_sends(plan, trainer, template.program_origin)
     received: list[str] = []
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     waits: dict[str, Slots] = {}
@@ -279,9 +280,9 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
         after = waits.get(control) or waits.setdefault(control, FrozenMap({"X": (control,)}))
         ops.append(receive_parameter(template, parameter, trainer, renames, after))
         received += ops[-1].outputs["Out"]
-    ops += timing.after_recvs(plan, trainer, received, template.whole)
+    ops += timing.after_recvs(plan, trainer, received, template.program_origin)
     if not plan.runtime_split:
-        ops += (join_slices(p, OpRole.DIST, template.received[p.name]) for p in fetched if p.is_cut)
+        ops += (join_slices(p, OpRole.DIST, template.receive_origins[p.name]) for p in fetched if p.is_cut)
     variables = trainer_vars(template, trainer, renames)
     main = facts.program.main_block._replace(vars=FrozenMap(variables), ops=tuple(ops))
     return facts.program._replace(blocks=(main, *_other_blocks(template)))
@@ -370,7 +371,7 @@ def receive_parameter(
         make = OpMaker("recv", attrs, role=OpRole.RPC)
     else:
         make = receiver(endpoints, trainer)
-    return make(after, outputs, role_vars, template.received[parameter.name])
+    return make(after, outputs, role_vars, template.receive_origins[parameter.name])
 
 
 def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:

@@ -37,9 +37,9 @@ class Messages:
     (machine, parameter) -> the sends that name it first in their role variables.
     """
 
-    sent: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
-    fetched: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
-    looked_up: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
+    sends: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
+    fetches: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
+    lookups: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
     barriers: dict[str, list[OpPosition]] = field(default_factory=dict[str, list[OpPosition]])
     serving: dict[str, OpPosition] = field(default_factory=dict[str, OpPosition])
     about: dict[Key, list[OpPosition]] = field(default_factory=dict[Key, list[OpPosition]])
@@ -84,15 +84,15 @@ def messages_of(machines: Mapping[str, Mapping[str, Program]]) -> Messages:
 def _read(messages: Messages, place: OpPosition, op: Op) -> None:
     if op.type == "send":
         for key in sent_by(op):
-            messages.sent.setdefault(key, []).append(place)
+            messages.sends.setdefault(key, []).append(place)
         if op.role_vars:
             messages.about.setdefault((place.machine, op.role_vars[0]), []).append(place)
     elif op.type == "recv":
         for key in fetched_by(op):
-            messages.fetched.setdefault(key, []).append(place)
+            messages.fetches.setdefault(key, []).append(place)
     elif op.type == "prefetch" or "table_names" in op.attrs:
         for key in looked_up_by(op):
-            messages.looked_up.setdefault(key, []).append(place)
+            messages.lookups.setdefault(key, []).append(place)
     elif op.type in BARRIERS:
         for endpoint in strings_attr(op, "endpoints"):
             messages.barriers.setdefault(endpoint, []).append(place)

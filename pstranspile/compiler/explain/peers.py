@@ -61,14 +61,14 @@ class Peers:
             "gen_nccl_id": self._collective,
             "listen_and_serv": self._serve,
         }
-        self._uses: dict[tuple[str, str, bool], dict[tuple[str, str], list[OpPosition]]] = {}
-        self._named: dict[tuple[OpPosition, str], Mapping[str, int]] = {}
-        self._alike: dict[tuple[object, ...], list[OpPosition]] = {}
+        self._positions_by_use: dict[tuple[str, str, bool], dict[tuple[str, str], list[OpPosition]]] = {}
+        self._name_counts: dict[tuple[OpPosition, str], Mapping[str, int]] = {}
+        self._similar_ops: dict[tuple[object, ...], list[OpPosition]] = {}
         for machine in job.servers.values():
             for place in job.places(machine):
                 origin = job.op(place).origin
                 if origin is not None and origin.op >= 0:
-                    self._alike.setdefault((origin[:3], origin.rule, place.program), []).append(place)
+                    self._similar_ops.setdefault((origin[:3], origin.rule, place.program), []).append(place)
 
     def of(self, place: OpPosition) -> list[Link]:
         """The peers of the op at a place, each once."""
@@ -109,13 +109,13 @@ class Peers:
         types are peers.
         """
         key = (machine, name, read)
-        if key not in self._uses:
+        if key not in self._positions_by_use:
             uses = self.job.uses[machine]
-            sorts = self._uses[key] = {}
+            sorts = self._positions_by_use[key] = {}
             for used in uses.read(name) if read else uses.written(name):
                 there = OpPosition(machine, *used)
                 sorts.setdefault((used.program, self.job.op(there).type), []).append(there)
-        return self._uses[key]
+        return self._positions_by_use[key]
 
     def _readers(
         self, place: OpPosition, names: Iterable[str], types: Collection[str] | Callable[[str], bool]
@@ -162,9 +162,9 @@ class Peers:
         variables.
         """
         key = (serving, attribute)
-        if key not in self._named:
-            self._named[key] = blocks_named(self.job.op(serving), attribute)
-        return self._named[key]
+        if key not in self._name_counts:
+            self._name_counts[key] = blocks_named(self.job.op(serving), attribute)
+        return self._name_counts[key]
 
     def _updates(self, machine: str, block: int) -> Iterator[OpPosition]:
         """The ops of a server's block that write a parameter."""
@@ -253,7 +253,7 @@ class Peers:
     def _local(self, place: OpPosition, op: Op) -> Iterator[Peer]:
         """Yields the communication ops of a trainer that use the result of one of its own ops."""
         if op.origin is not None and self.job.plan["mode"] == "geo":
-            for there in self._alike.get((op.origin[:3], ADD_CHANGE, MAIN), ()):
+            for there in self._similar_ops.get((op.origin[:3], ADD_CHANGE, MAIN), ()):
                 yield "what it changes is added on the server by", there
         if op.origin is not None and not op.origin.rule and place.program != STARTUP:
             for use in self._readers(place, op.output_names, lambda kind: kind == "send" or _cuts(kind)):
@@ -266,9 +266,9 @@ class Peers:
     def _serve(self, place: OpPosition, op: Op) -> Iterator[Peer]:
         here = str(op.attrs.get("endpoint"))
         for relation, messages in (
-            ("is sent to it by", self.messages.sent),
-            ("is fetched from it by", self.messages.fetched),
-            ("is looked up on it by", self.messages.looked_up),
+            ("is sent to it by", self.messages.sends),
+            ("is fetched from it by", self.messages.fetches),
+            ("is looked up on it by", self.messages.lookups),
         ):
             for (endpoint, name), places in messages.items():
                 if endpoint == here:
@@ -282,18 +282,18 @@ class Peers:
         endpoint = next(e for e, machine in self.job.servers.items() if machine == place.machine)
         startup = place.program == STARTUP
         for name in op.input_names:
-            yield from ((f"%{name} is sent by", there) for there in self.messages.sent.get((endpoint, name), ()))
+            yield from ((f"%{name} is sent by", there) for there in self.messages.sends.get((endpoint, name), ()))
             if op.type == "lookup_sparse_table":
                 yield from (
-                    (f"%{name} is asked by", there) for there in self.messages.looked_up.get((endpoint, name), ())
+                    (f"%{name} is asked by", there) for there in self.messages.lookups.get((endpoint, name), ())
                 )
         for name in op.output_names:
-            for there in self.messages.fetched.get((endpoint, name), ()):
+            for there in self.messages.fetches.get((endpoint, name), ()):
                 if (there.program == STARTUP) == startup:
                     yield f"%{name} is fetched by", there
             if not startup and op.type != "lookup_sparse_table":
                 yield from (
-                    (f"rows of %{name} are looked up by", t) for t in self.messages.looked_up.get((endpoint, name), ())
+                    (f"rows of %{name} are looked up by", t) for t in self.messages.lookups.get((endpoint, name), ())
                 )
         rule = rule_of(op)
         if rule == MERGE:
@@ -333,14 +333,14 @@ class Peers:
     @cached_property
     def _change_adding_ops(self) -> list[OpPosition]:
         """The ops of servers that add changes."""
-        return [p for places in self._alike.values() for p in places if rule_of(self.job.op(p)) == ADD_CHANGE]
+        return [p for places in self._similar_ops.values() for p in places if rule_of(self.job.op(p)) == ADD_CHANGE]
 
     def _counterparts(self, place: OpPosition, op: Op, rule: str) -> Iterator[Peer]:
         """The ops of other servers that were made from the same source op by the same rule."""
         if op.origin is not None and op.origin.op >= 0 and rule not in (COMPENSATE, FILL_BACKUP, MERGE):
             relation = "works on another part:" if rule else "another server holds it too:"
             relation = "every server does the same:" if rule == SCHEDULE else relation
-            for there in self._alike.get((op.origin[:3], rule, place.program), ()):
+            for there in self._similar_ops.get((op.origin[:3], rule, place.program), ()):
                 if there != place and (rule != UPDATE or there.machine != place.machine):
                     yield relation, there
 

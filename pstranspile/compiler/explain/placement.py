@@ -364,13 +364,13 @@ class _Loads:
         limited = job is not None and job.split_method == COST and job.server_memory
         self.memory = job.server_memory * (1 << 20) if job is not None and limited else None
         servers = cost_of(plan, program, self.rows, self.counts).servers
-        self.moved = {server.endpoint: server.moved for server in servers}
-        self.held = {server.endpoint: server.held for server in servers}
-        self.needed = dict.fromkeys(plan.pservers, 0)
+        self.moved_bytes = {server.endpoint: server.moved for server in servers}
+        self.held_bytes = {server.endpoint: server.held for server in servers}
+        self.needed_memory = dict.fromkeys(plan.pservers, 0)
         for parameter in plan.parameters:
             for part in parameter.slices:
-                self.needed[part.endpoint] += self.held_of(parameter, part) * self._copies(parameter)
-        self._busiest = sorted(plan.pservers, key=lambda server: -self.moved[server])[:3]
+                self.needed_memory[part.endpoint] += self.held_of(parameter, part) * self._copies(parameter)
+        self._busiest = sorted(plan.pservers, key=lambda server: -self.moved_bytes[server])[:3]
 
     def group_of(self, name: str) -> tuple[str, ...]:
         """The parameters that must be on the server of this one, itself included."""
@@ -402,12 +402,12 @@ class _Loads:
         for server in self.plan.pservers:
             if server != here:
                 untouched = next((s for s in self._busiest if s not in (here, server)), None)
-                rest = self.moved[untouched] if untouched is not None else 0.0
-                level = max(self.moved[here] - moved, self.moved[server] + moved, rest)
-                fits = self.memory is None or self.needed[server] + needed <= self.memory
-                others.append(Choice(server, level, self.held[server] + int(held), fits))
+                rest = self.moved_bytes[untouched] if untouched is not None else 0.0
+                level = max(self.moved_bytes[here] - moved, self.moved_bytes[server] + moved, rest)
+                fits = self.memory is None or self.needed_memory[server] + needed <= self.memory
+                others.append(Choice(server, level, self.held_bytes[server] + int(held), fits))
         others.sort(key=lambda choice: (not choice.fits, choice.busiest, choice.held))
-        return Choice(here, self.moved[self._busiest[0]], self.held[here]), *others
+        return Choice(here, self.moved_bytes[self._busiest[0]], self.held_bytes[here]), *others
 
 
 def _placed_slice(

@@ -170,7 +170,7 @@ def _parameter_of(job: ExplainedJob, messages: Messages, name: str, rows: list[d
     for row in rows:
         if row["vtype"] in PARAMETERS:
             return row["origin"], "", ""
-    for (endpoint, sent), places in messages.sent.items():
+    for (endpoint, sent), places in messages.sends.items():
         for place in places:
             op = job.op(place)
             if op.role_vars and (op.origin is None or op.origin.rule != SEND_COUNTER):
@@ -224,7 +224,7 @@ def _about(
     if FIRST_SNAPSHOT in rules:
         yield "A snapshot: the parameter as all trainers had it when the step began."
     if any(
-        rule_of(job.op(place)) == SEND_COUNTER for key, at in messages.sent.items() if key[1] == name for place in at
+        rule_of(job.op(place)) == SEND_COUNTER for key, at in messages.sends.items() if key[1] == name for place in at
     ):
         yield "A trainer's own count of its steps."
     if not rows and not gradient and not orders and job.servers:

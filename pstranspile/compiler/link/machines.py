@@ -139,7 +139,7 @@ class Server:
     * `touched`: block -> what it reads from outside, and what it writes
     * `senders`: variable -> the trainers that send it in the part of the job that is checked, once per send
     * `fetched`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
-    * `sent`, `fetched_ever`: the variables that are sent and fetched in any part
+    * `sent_variables`, `fetched_variables`: the variables that are sent and fetched in any part
     * `notices`: step counter -> the trainers that send it; `fetched_at_startup`: variable -> how many fetch it
     """
 
@@ -164,13 +164,13 @@ class Server:
     fetched: dict[str, int] = field(default_factory=dict[str, int])
     fetched_at_startup: dict[str, int] = field(default_factory=dict[str, int])
     looked_up: set[str] = field(default_factory=set[str])
-    sent: set[str] = field(default_factory=set[str])
-    fetched_ever: set[str] = field(default_factory=set[str])
+    sent_variables: set[str] = field(default_factory=set[str])
+    fetched_variables: set[str] = field(default_factory=set[str])
 
     def end_part(self) -> None:
         """Clears the senders and receivers of one part of the job, but not the variables."""
-        self.sent.update(self.senders)
-        self.fetched_ever.update(self.fetched)
+        self.sent_variables.update(self.senders)
+        self.fetched_variables.update(self.fetched)
         self.senders, self.fetched = {}, {}
 
 

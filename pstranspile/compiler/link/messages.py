@@ -289,7 +289,7 @@ def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
 def check_awaited(server: Server, trainers: int) -> Iterator[Diagnostic]:
     """Checks that the variables a server waits for are sent in some part of the job."""
     for name in server.op.inputs.get("X", ()):
-        if name not in server.sent:
+        if name not in server.sent_variables:
             yield _unsent(server, server.op, name, (), 1 if server.mode == 0 else trainers, trainers)
 
 
@@ -459,7 +459,7 @@ def _fetches(trainer: Trainer, name: str) -> bool:
 def check_never_fetched(server: Server) -> Iterator[Diagnostic]:
     """Checks that every parameter that the server updates is fetched, or looked up, in some part of the job."""
     for name, op in server.parameters.items():
-        if name not in server.fetched_ever:
+        if name not in server.fetched_variables:
             yield finding(
                 "link-unfetched", server.role, op, f"%{name} is updated here, but no trainer fetches it", name
             )
@@ -920,10 +920,10 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
         mapped[name] = block
     served = set(mapped.values())
     for name, (index, reader) in server.outside.items():
-        if name in server.sent and index not in served:
+        if name in server.sent_variables and index not in served:
             message = f"block {index} uses %{name}, but grad_to_block_id does not name the block"
             yield finding("link-blocks", role, reader, message, name)
-        elif server.mode != 0 and name in server.sent and name not in mapped:
+        elif server.mode != 0 and name in server.sent_variables and name not in mapped:
             yield finding("link-blocks", role, reader, f"grad_to_block_id does not name %{name}", name)
     for name in op.inputs.get("X", ()):
         if name not in server.outside:
@@ -957,7 +957,7 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
 def _check_reads(server: Server) -> Iterator[Diagnostic]:
     listed = set(server.op.inputs.get("X", ()))
     for name, (_, op) in server.outside.items():
-        if name not in listed and name not in server.sent and name not in FILLED_BY_THE_SERVER:
+        if name not in listed and name not in server.sent_variables and name not in FILLED_BY_THE_SERVER:
             message = f"%{name} is neither received, made before this, nor initialised"
             yield finding("link-unserved", server.role, op, message, name)
 

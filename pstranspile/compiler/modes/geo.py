@@ -200,9 +200,9 @@ def cut_for_geo(
         tensor = var.tensor
         cuts = cut_rows(tensor.shape, len(job.pservers), job.min_block_size)
         if name in whole:
-            update = update._replace(whole=f"{whole[name].type} can't make a slice of it")
+            update = update._replace(uncut_reason=f"{whole[name].type} can't make a slice of it")
         if len(cuts) > 1 and name in whole:
-            message = f"{focus} is kept whole: {update.whole}"
+            message = f"{focus} is kept whole: {update.uncut_reason}"
             findings.append(at_op("whole-initialiser", message, whole[name], focus=focus, severity=Severity.WARNING))
             cuts = (Cut(0, tensor.shape[0]),)
         pieces.append(Piece(update, tensor, cuts, name in sparse, divisible=name not in whole))
@@ -465,7 +465,7 @@ class GeoFacts(NamedTuple):
 
     module: Module
     parts: dict[str, GeoProgram]
-    whole: Facts
+    combined_facts: Facts
 
 
 class Geo:

@@ -307,7 +307,7 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
     return PlannedTable(
         name=table.parameter,
         gradient=table.gradient,
-        sent=mint.extend(table.gradient, suffixes),
+        sent_gradient=mint.extend(table.gradient, suffixes),
         tensor=var.tensor,
         rows_per_server=-(-var.shape[0] // len(job.pservers)),
         learning_rate=rate,
@@ -386,15 +386,14 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             continue
         cuts = cut_rows(tensor.shape, servers, job.min_block_size)
         name = next((name for name in _cut_with(facts, update, tensor) if name in unsliceable), None)
-        if name is not None and not update.whole:
+        if name is not None and not update.uncut_reason:
             initialiser = unsliceable[name]
-            update = update._replace(
-                whole=f"{initialiser.type} can't make a slice of {'it' if name == update.parameter else f'%{name}'}"
-            )
+            sliced = "it" if name == update.parameter else f"%{name}"
+            update = update._replace(uncut_reason=f"{initialiser.type} can't make a slice of {sliced}")
             if len(cuts) > 1:
-                message = f"%{update.parameter} is kept whole: {update.whole}"
+                message = f"%{update.parameter} is kept whole: {update.uncut_reason}"
                 findings.append(at_op("whole-initialiser", message, initialiser, severity=Severity.WARNING))
-        if len(cuts) > 1 and (update.whole or update.parameter in grouped):
+        if len(cuts) > 1 and (update.uncut_reason or update.parameter in grouped):
             cuts = (Cut(0, tensor.shape[0]),)
         sparse = is_sparse(facts.program, update.gradient)
         if len(cuts) > 1 and not sparse and max(cut.stop - cut.start for cut in cuts) > _MOST_ROWS:
@@ -402,7 +401,7 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             message = f"{focus} is cut into parts of {rows} rows; a part has at most {_MOST_ROWS}"
             op = facts.program.main_block.ops[update.optimizer[0]]
             findings.append(at_op("parameter-shape", message, op, focus=focus))
-        divisible = job.slice_var_up and not update.whole and update.parameter not in grouped
+        divisible = job.slice_var_up and not update.uncut_reason and update.parameter not in grouped
         pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched, divisible))
     return pieces, findings
 

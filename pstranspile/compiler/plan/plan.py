@@ -114,14 +114,14 @@ class NameMint:
     """
 
     def __init__(self, taken: Iterable[str], declared: Container[str] = ()):
-        self._taken = set(taken)
-        self._declared = declared
+        self._used_names = set(taken)
+        self._declared_names = declared
 
     def mint(self, wanted: str) -> str:
         """`wanted`, with underscores added if the program (or an earlier request) has it already."""
-        while wanted in self._taken or wanted in self._declared:
+        while wanted in self._used_names or wanted in self._declared_names:
             wanted += "_"
-        self._taken.add(wanted)
+        self._used_names.add(wanted)
         return wanted
 
     def mint_family(self, wanted: str, suffixes: Iterable[str]) -> str:
@@ -129,7 +129,7 @@ class NameMint:
         suffixes = ("", *suffixes)
         while any(self._is_taken(wanted + suffix) for suffix in suffixes):
             wanted += "_"
-        self._taken.update(wanted + suffix for suffix in suffixes)
+        self._used_names.update(wanted + suffix for suffix in suffixes)
         return wanted
 
     def extend(self, name: str, suffixes: Sequence[str]) -> str:
@@ -139,11 +139,11 @@ class NameMint:
         forms = [name + suffix for suffix in suffixes]
         if any(map(self._is_taken, forms)):
             return self.mint_family(name, suffixes)
-        self._taken.update(forms)
+        self._used_names.update(forms)
         return name
 
     def _is_taken(self, name: str) -> bool:
-        return name in self._taken or name in self._declared
+        return name in self._used_names or name in self._declared_names
 
 
 def slice_name(variable: str, index: int) -> str:
@@ -206,7 +206,7 @@ class PlannedTable(NamedTuple):
 
     name: str
     gradient: str
-    sent: str
+    sent_gradient: str
     tensor: TensorType
     rows_per_server: int
     learning_rate: str
@@ -222,7 +222,7 @@ class PlannedTable(NamedTuple):
     def sent_name(self, trainer: int | None, server: int) -> str:
         """The name under which a gradient is sent to a server; `trainer` None: all trainers use the same name."""
         who = "" if trainer is None else f".trainer_{trainer}"
-        return f"{self.sent}{who}.pserver_{server}"
+        return f"{self.sent_gradient}{who}.pserver_{server}"
 
 
 class SharedCounter(NamedTuple):
@@ -232,7 +232,7 @@ class SharedCounter(NamedTuple):
     """
 
     name: str
-    own: tuple[str, ...]
+    trainer_counters: tuple[str, ...]
     control: str
     origin: Origin | None = None
 

@@ -503,8 +503,8 @@ def _cover_problems(
     if at != rows and not findings:
         message = f"{name} has rows 0..{rows}, the plan 0..{at}"
         findings.append(error("plan-invalid", message, before.location, focus=f"{before.cut[0]}..{at}"))  # pyright: ignore
-    if len(cuts) > 1 and piece.update.whole:
-        findings.append(error("plan-invalid", f"{name} can't be cut: {piece.update.whole}", lines[1].location))
+    if len(cuts) > 1 and piece.update.uncut_reason:
+        findings.append(error("plan-invalid", f"{name} can't be cut: {piece.update.uncut_reason}", lines[1].location))
     return findings
 
 

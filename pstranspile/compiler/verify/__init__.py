@@ -276,4 +276,4 @@ def _check_gradients(walk: Walk) -> None:
 
 def _in_order(findings: Findings) -> tuple[Diagnostic, ...]:
     """The findings in the order of the text; those without a place in a text keep their order."""
-    return tuple(sorted(findings.all, key=lambda result: (result.location or Location(""))[1:3]))
+    return tuple(sorted(findings.diagnostics, key=lambda result: (result.location or Location(""))[1:3]))

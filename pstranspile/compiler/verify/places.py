@@ -46,7 +46,7 @@ class Findings:
         self.blocks = blocks
         self.source = source
         self._lines: list[str] | None = None
-        self.all: list[Diagnostic] = []
+        self.diagnostics: list[Diagnostic] = []
         self._suggestions = 0
 
     def op(
@@ -64,20 +64,20 @@ class Findings:
         op: Op = self.blocks[block].ops[position]
         if op.origin is None:
             op = op._replace(origin=Origin(self.program, block, position))
-        self.all.append(at_op(code, message, op, focus=focus, severity=severity, notes=notes))
+        self.diagnostics.append(at_op(code, message, op, focus=focus, severity=severity, notes=notes))
 
     def var(self, code: Code, message: str, var: Var, block: int, severity: Severity = Severity.ERROR) -> None:
         """A finding about a declaration."""
         make = error if severity is Severity.ERROR else warning
         finding = make(code, message, var.location, focus=var_text(var.name))
-        self.all.append(finding._replace(subject=f"@{self.program}^{block} {var_text(var.name)}"))
+        self.diagnostics.append(finding._replace(subject=f"@{self.program}^{block} {var_text(var.name)}"))
 
     def block(self, code: Code, message: str, index: int, focus: str = "", severity: Severity = Severity.ERROR) -> None:
         """A finding about a block."""
         location: Location | None = self.blocks[index].location
         make = error if severity is Severity.ERROR else warning
         finding = make(code, message, location, focus=focus or f"^{index}")
-        self.all.append(finding._replace(subject=f"@{self.program}^{index}"))
+        self.diagnostics.append(finding._replace(subject=f"@{self.program}^{index}"))
 
     def attribute_focus(self, op: Op, attribute: str) -> str:
         """The text in the source statement with which an attribute begins: `name=`, or `name:` before its kind."""

@@ -96,7 +96,7 @@ def check_blocks(findings: Findings) -> bool:
     """Reports wrong parents, forward blocks and references; False when blocks can't be walked at all."""
     blocks = findings.blocks
     count = len(blocks)
-    before = len(findings.all)
+    before = len(findings.diagnostics)
     if blocks[0].parent != -1:
         findings.block("block-parent", f"block ^0 is the outermost; its parent can't be ^{blocks[0].parent}", 0)
     for index, block in enumerate(blocks):
@@ -107,11 +107,11 @@ def check_blocks(findings: Findings) -> bool:
         if not -1 <= block.forward_block < count:
             message = f"the forward block of block ^{index} is ^{block.forward_block}, which does not exist"
             findings.block("block-parent", message, index, f"^{block.forward_block}")
-    if len(findings.all) == before:
+    if len(findings.diagnostics) == before:
         _check_parent_cycles(findings)
-    if len(findings.all) == before:
+    if len(findings.diagnostics) == before:
         _check_depth(findings)
-    return len(findings.all) == before
+    return len(findings.diagnostics) == before
 
 
 def _check_parent_cycles(findings: Findings) -> None:

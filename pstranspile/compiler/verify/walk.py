@@ -256,12 +256,12 @@ TypeOf = Callable[[str], "int | None"]
 
 
 class VarType(NamedTuple):
-    """The type of a variable's value: `known` follows from inputs and ops, `assumed` takes unknown dims from
+    """The type of a variable's value: `known_type` follows from inputs and ops, `assumed_type` takes unknown dims from
     declarations.
     """
 
-    known: TensorType | None
-    assumed: TensorType | None
+    known_type: TensorType | None
+    assumed_type: TensorType | None
 
 
 class Given(NamedTuple):
@@ -296,40 +296,40 @@ class TypeTable:
 
     def __init__(self) -> None:
         self._numbers: dict[VarType, int] = {VarType(None, None): 0}
-        self._held: list[VarType] = [VarType(None, None)]
-        self._declared: dict[object, int] = {}
+        self._types: list[VarType] = [VarType(None, None)]
+        self._declared_numbers: dict[object, int] = {}
 
     def number(self, held: VarType) -> int:
         """The number of a type."""
-        result = self._numbers.setdefault(held, len(self._held))
-        if result == len(self._held):
-            self._held.append(held)
+        result = self._numbers.setdefault(held, len(self._types))
+        if result == len(self._types):
+            self._types.append(held)
         return result
 
     def __getitem__(self, number: int | None) -> VarType:
-        return self._held[number or 0]
+        return self._types[number or 0]
 
     def declared_type_number(self, var: Var | None) -> int | None:
         """The number of the type a variable is declared with, None without a variable."""
         if var is None:
             return None
         assumed = var[1:4]
-        number = self._declared.get(assumed)
+        number = self._declared_numbers.get(assumed)
         if number is None:
             tensor = reliable(var)
-            number = self._declared[assumed] = self.number(VarType(tensor, tensor))
+            number = self._declared_numbers[assumed] = self.number(VarType(tensor, tensor))
         return number
 
     def unsure(self, number: int | None) -> int:
         """The number of the same type, as one that only a declaration supports."""
-        return self.number(self[number]._replace(known=None))
+        return self.number(self[number]._replace(known_type=None))
 
     def either(self, one: int | None, other: int) -> int:
         """The type of a variable that has one of two, as after a block that may not have run."""
         if one is None or one == other:
             return other
         a, b = self[one], self[other]
-        return self.number(VarType(_common(a.known, b.known), _common(a.assumed, b.assumed)))
+        return self.number(VarType(_common(a.known_type, b.known_type), _common(a.assumed_type, b.assumed_type)))
 
     def output_types(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
         """The types that an op gives its outputs, from the types of the variables it reads."""
@@ -344,20 +344,20 @@ class TypeTable:
         certain: ShapeError | None = None
         likely: ShapeError | None = None
         try:
-            known = infer_types(op, lambda name: self[reads.get(name)].known)
+            known = infer_types(op, lambda name: self[reads.get(name)].known_type)
         except ShapeError as problem:
             certain, likely = (problem, None) if problem.gives is None else (None, problem)
             known = assumed = problem.gives or {}
         if certain is None and likely is None:
             assumed = known
-            if any(self[reads.get(name)].assumed != self[reads.get(name)].known for name in op.input_names):
+            if any(self[reads.get(name)].assumed_type != self[reads.get(name)].known_type for name in op.input_names):
                 try:
-                    assumed = infer_types(op, lambda name: self[reads.get(name)].assumed)
+                    assumed = infer_types(op, lambda name: self[reads.get(name)].assumed_type)
                 except ShapeError as problem:
                     likely = problem
-        differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed)
+        differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed_type)
         pairs = zip(_types_by_output(op, known), _types_by_output(op, assumed), map(declared, names), strict=True)
-        numbers = [self.number(VarType(a, _fill_unknown_dims(b, self[c].assumed))) for a, b, c in pairs]
+        numbers = [self.number(VarType(a, _fill_unknown_dims(b, self[c].assumed_type))) for a, b, c in pairs]
         return Given(tuple(numbers), certain, likely, tuple(differs))
 
 
@@ -542,13 +542,13 @@ EMPTY_NAME = "@EMPTY@"
 
 class Walk:
     """Walks a program whose blocks are sound; `findings` collects the findings. `visited` are the blocks that run,
-    `referring` the places of the ops that run others. `kept` are the types of persistable variables that another
-    program has made; they take precedence over declarations.
+    `referring` the places of the ops that run others. `persistent_types` are the types of persistable variables that
+    another program has made; they take precedence over declarations.
     """
 
-    def __init__(self, findings: Findings, kept: Mapping[str, TensorType] = EMPTY):
+    def __init__(self, findings: Findings, persistent_types: Mapping[str, TensorType] = EMPTY):
         self.findings = findings
-        self.kept = kept
+        self.persistent_types = persistent_types
         self.types = TypeTable()
         self.blocks = findings.blocks
         self.names = Names(self.blocks)
@@ -561,7 +561,7 @@ class Walk:
         self._sound: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._attr_numbers: dict[Any, int] = {}
         self._attrs_by_id: dict[int, int] = {}
-        self._reported: set[tuple[str, int | None, str]] = set()
+        self._reported_findings: set[tuple[str, int | None, str]] = set()
         self._frames: list[BlockState] = []
 
     def run(self) -> None:
@@ -584,7 +584,7 @@ class Walk:
         for name, number in self._ready.get(0, EMPTY).items():
             var = self.blocks[0].vars.get(name)
             if var is not None and var.persistable and name in self.names.written_globals:
-                known = self.types[number].known
+                known = self.types[number].known_type
                 if known is not None:
                     result[name] = known
         return result
@@ -600,8 +600,8 @@ class Walk:
             types = dict(zip(block.vars, map(self.types.declared_type_number, block.vars.values()), strict=True))
             held = [var.persistable or var.kind not in VALUES for var in block.vars.values()]
             ready.update(compress(types.items(), held))
-            for name in self.kept.keys() & ready.keys():
-                ready[name] = self.types.number(VarType(self.kept[name], self.kept[name]))
+            for name in self.persistent_types.keys() & ready.keys():
+                ready[name] = self.types.number(VarType(self.persistent_types[name], self.persistent_types[name]))
             type_of = types.get
         else:
             type_of = SubBlockTypes(self.types, self.names, index).__getitem__
@@ -693,7 +693,7 @@ class Walk:
         Returns whether the op runs blocks, and the numbers of the types of its outputs.
         """
         place = (frame.index, position)
-        before = len(self.findings.all)
+        before = len(self.findings.diagnostics)
         schema = schema_of(op.type)
         runs_blocks = bool(references(op))
         if schema is None:
@@ -705,7 +705,7 @@ class Walk:
                 check_slots(op, schema, place, self.findings)
             if not attributes_fit(op.attrs, schema):
                 check_attributes(op, schema, place, self.findings)
-        if len(self.findings.all) > before:
+        if len(self.findings.diagnostics) > before:
             return runs_blocks, tuple([self.types.unsure(frame.type_of(name)) for name in op.output_names])
         given = self.types.output_types(op, frame.ready, frame.type_of)
         if given.certain or given.likely or given.differs:
@@ -818,9 +818,9 @@ class Walk:
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
         """Whether this finding has been reported before; it counts as reported from now on."""
-        count = len(self._reported)
-        self._reported.add((what, owner, name))
-        return len(self._reported) == count
+        count = len(self._reported_findings)
+        self._reported_findings.add((what, owner, name))
+        return len(self._reported_findings) == count
 
     def _report_undeclared(self, op: Op, reading: bool, names: set[str], place: tuple[int, int]) -> None:
         """Reports names without a declaration, each where it is first used.
@@ -845,7 +845,7 @@ class Walk:
         """Checks that role variables are pairs of declared names. On a server they name variables of the trainers."""
         if not check_number(op, place, self.findings) or self.is_server:
             return
-        if any(("undeclared error", None, name) in self._reported for name in op.role_vars or ()):
+        if any(("undeclared error", None, name) in self._reported_findings for name in op.role_vars or ()):
             return
         visible = self.names.visible(place[0])
         check_role_vars(op, place, self.findings, lambda name: self.names.find(name, place[0]), visible)

@@ -218,7 +218,7 @@ class _Nobody:
     """The caller of calls that an earlier process has accepted: nobody waits for their answers."""
 
     address = ""
-    known = True
+    is_admitted = True
     closed = True
 
     def let_in(self) -> None:

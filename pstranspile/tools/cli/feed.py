@@ -132,7 +132,7 @@ def read_feed(
 
         example = list(source.example) if source is not None else []
         names = options.names.split(",") if options.names else example
-        return LoaderRows(options.feed, names, options.steps, most=most, counting=_tell_of_counting)
+        return LoaderRows(options.feed, names, options.steps, batch_limit=most, counting=_tell_of_counting)
     if not is_rows(options):
         from pstranspile.cluster.net.status import STATUS
         from pstranspile.runtime.run.files import odd_arrays, read_arrays

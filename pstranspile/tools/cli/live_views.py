@@ -78,7 +78,7 @@ class LiveCluster(ServerListener, TrainerListener):
             for machine in (*self._cluster.trainers, *self._cluster.servers):
                 waiting = machine.waiting()
                 missing = dict.fromkeys(waiting.missing, 1.0) if waiting else {}
-                waits = {"what": waiting.what, "missing": missing} if waiting else {}
+                waits = {"what": waiting.awaited_event, "missing": missing} if waiting else {}
                 self._board.update(machine.name, {"messages": messages_sent([machine]), "waits": waits})
         self._screen.look(at_once=True)
 

@@ -113,7 +113,7 @@ def _count(options: argparse.Namespace) -> int:
     steps = options.steps or feeds.steps or 1
     feeds.require(steps)
     found = count_ids(module.main, feeds.step, steps)
-    for table, op in found.made.items():
+    for table, op in found.lookups_of_computed_ids.items():
         message = f"the ids of %{table} are not fed but made, so they are not counted"
         report([at_op("id-counts", message, op, focus=f"%{table}", severity=Severity.WARNING)])
     for table, one in found.outside.items():

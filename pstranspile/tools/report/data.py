@@ -318,11 +318,11 @@ def pairs_data(job: ExplainedJob) -> list[list[Any]]:
 def _messages(job: ExplainedJob) -> Iterator[tuple[str, str, int]]:
     """Every message of a step: source, target, and its bytes (-1: they depend on the data)."""
     messages, servers = job.messages, job.servers
-    for (endpoint, name), places in messages.sent.items():
+    for (endpoint, name), places in messages.sends.items():
         for place in places:
             if place.program == MAIN and endpoint in servers:
                 yield place.machine, servers[endpoint], _size(job, place.machine, servers[endpoint], name)
-    for table, asking in ((messages.fetched, True), (messages.looked_up, False)):
+    for table, asking in ((messages.fetches, True), (messages.lookups, False)):
         for (endpoint, name), places in table.items():
             for place in places:
                 if place.program == MAIN and endpoint in servers:

@@ -101,7 +101,7 @@ def recorder_data(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
     listed: list[list[Any]] = []
     for row, label in list(zip(rows, labels_of(recorder, rows), strict=True))[:MOST_ROWS]:
         if isinstance(row, Arrow):
-            listed.append([label, row.what, row.source, row.target, row.posted, row.tick, row.bytes])
+            listed.append([label, row.occurrence, row.source, row.target, row.posted, row.tick, row.bytes])
         else:
             listed.append([label])
     servers = tuple(server.name for server in cluster.servers)
@@ -121,7 +121,7 @@ def message_totals(events: Iterable[Event]) -> list[list[Any]]:
     """Messages between machines in steps: source, target, messages, and the bytes of the values in them."""
     totals: dict[tuple[str, str], list[int]] = {}
     for event in events:
-        if event.what == POST and 0 <= event.step != END:
+        if event.occurrence == POST and 0 <= event.step != END:
             total = totals.setdefault((event.source, event.target), [0, 0])
             total[:] = total[0] + 1, total[1] + event.bytes
     return [[*pair, *totals[pair]] for pair in sorted(totals, key=lambda pair: [*map(in_order, pair)])]
@@ -135,9 +135,9 @@ def waits_of(events: Iterable[Event]) -> list[list[Any]]:
     asked: dict[tuple[str, str, str, int], list[int]] = {}
     totals: dict[tuple[str, str], list[int]] = {}
     for event in events:
-        if event.what == POST and event.kind in ASKING:
+        if event.occurrence == POST and event.kind in ASKING:
             asked.setdefault((event.source, event.target, event.variable, event.step), []).append(event.tick)
-        elif event.what == DELIVER and event.kind == REPLY:
+        elif event.occurrence == DELIVER and event.kind == REPLY:
             posted = asked.get((event.target, event.source, event.variable, event.step))
             if posted:
                 ticks = event.tick - posted.pop(0)

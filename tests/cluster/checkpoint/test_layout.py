@@ -34,7 +34,7 @@ def test_parts_of_a_cut_variable_and_of_its_moments():
     assert parts(layout, moment) == [("pserver_1", moment, 0), ("pserver_0", moment, 10000)]
     power = layout.variables["fc_0.w_0_beta1_pow_acc_0"]
     assert [part.machine for part in power.parts] == ["pserver_0"]
-    assert [part.machine for part in power.others] == ["pserver_1"]
+    assert [part.machine for part in power.other_parts] == ["pserver_1"]
     counter = layout.variables["@LR_DECAY_COUNTER@"]
     assert counter.parts[0].machine == "pserver_0"
     assert not [name for name in layout.variables if "GRAD" in name]
@@ -121,7 +121,7 @@ def test_a_job_without_servers():
     layout = layout_of(compiled)
     assert layout.machines == ("trainer_0", "trainer_1")
     assert parts(layout, "fc_0.w_0") == [("trainer_0", "fc_0.w_0", 0)]
-    assert [part.machine for part in layout.variables["fc_0.w_0"].others] == ["trainer_1"]
+    assert [part.machine for part in layout.variables["fc_0.w_0"].other_parts] == ["trainer_1"]
     assert np.prod(layout.variables["fc_0.w_0"].shape) == 60
 
 

@@ -44,13 +44,13 @@ def recorded(
 
 
 def of(events: Sequence[Event], what: str, kind: str) -> list[Event]:
-    return [event for event in events if event.what == what and event.kind == kind]
+    return [event for event in events if event.occurrence == what and event.kind == kind]
 
 
 def test_every_message_is_posted_and_taken():
     _, recorder = recorded()
-    posted = [event.message for event in recorder.events if event.what == POST]
-    taken = [event.message for event in recorder.events if event.what == DELIVER]
+    posted = [event.message for event in recorder.events if event.occurrence == POST]
+    taken = [event.message for event in recorder.events if event.occurrence == DELIVER]
     assert len(set(posted)) == len(posted)
     assert sorted(posted) == sorted(taken)
     sends = of(recorder.events, POST, "send")
@@ -69,7 +69,7 @@ def test_recording_changes_nothing():
 def test_a_trace_has_a_slice_and_an_arrow_for_every_message():
     _, recorder = recorded()
     found = json.loads(trace_json(recorder))["traceEvents"]
-    count = sum(event.what == POST for event in recorder.events)
+    count = sum(event.occurrence == POST for event in recorder.events)
     by_phase = {phase: [item for item in found if item["ph"] == phase] for phase in "XsfM"}
     assert len(by_phase["s"]) == len(by_phase["f"]) == count
     assert {item["id"] for item in by_phase["s"]} == {item["id"] for item in by_phase["f"]}
@@ -107,7 +107,7 @@ def test_a_chart_as_a_picture_has_an_arrow_for_alike_messages():
     rows = [row for row in rows_of(recorder, 0, 1) if isinstance(row, Arrow)]
     assert len(arrows) == len(rows)
     assert sum(len(row.names) for row in rows) == sum(
-        event.what == DELIVER for event in recorder.events if 0 <= event.step <= 1
+        event.occurrence == DELIVER for event in recorder.events if 0 <= event.step <= 1
     )
     assert len({item.get("y1") for item in arrows}) == len(arrows)  # a row each
     assert all(item.get("y1") == item.get("y2") for item in arrows)
@@ -150,7 +150,7 @@ def test_alike_messages_of_a_large_model_are_one_arrow():
     recorder = ctr_recorded()
     chart = chart_text(recorder, 0, 0)
     lines = chart.splitlines()
-    messages = sum(event.what == DELIVER for event in recorder.events if event.step == 0)
+    messages = sum(event.occurrence == DELIVER for event in recorder.events if event.step == 0)
     assert len(lines) * 1.3 < messages
     sends = [line for line in lines if " gradients, " in line]
     assert len(sends) >= 6

@@ -206,9 +206,9 @@ def test_sums_that_somebody_lacks_are_handed_out_before_the_next_is_made():
     segment.queues[2].append(Piece(1, (3, 1), "g", (3, 0), part(np.ones(2))))
     segment.statements = {0: Statement(1, (3, 1), (sums[0], sums[1])), 2: Statement(1, (3, 0), (sums[0],))}
     assert segment.resolve_missing_sums() is None  # this trainer has not heard that it is its turn
-    segment.wanted = {0, 1, 2}
+    segment.awaited_trainers = {0, 1, 2}
     assert segment.missing([0, 2], {}) == [1]
-    segment.wanted.discard(1)
+    segment.awaited_trainers.discard(1)
     assert segment.resolve_missing_sums() == {0: [], 2: [sums[1]]}
     assert not segment.queues[2]  # what it is a part of has been summed
     assert segment.missing([0, 2], {}) == [2]

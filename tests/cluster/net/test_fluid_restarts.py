@@ -175,7 +175,7 @@ def test_a_full_disk_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     journal.add("SendVariable", 0, b"abc", 1)
     journal.add("SendVariable", 0, b"abc", 1)
     assert journal.problem
-    assert journal.held
+    assert journal.call_bytes
     monkeypatch.undo()
     with pytest.raises(DiagnosticError, match="is missing"):
         list(journal.read(first))

@@ -74,9 +74,9 @@ def reached(dialer: Dialer, loop: Loop) -> int:
     """How often the dialer calls until somebody hears it."""
     for tries in range(1, 5):
         dialer.dial().send(Header(HELLO, 0, 0, 0), b"{}")
-        while (event := loop.get(10.0)).what not in (CLOSED, FRAME):
+        while (event := loop.get(10.0)).kind not in (CLOSED, FRAME):
             pass
-        if event.what == FRAME:
+        if event.kind == FRAME:
             return tries
     raise AssertionError("nobody is reached")
 
@@ -152,7 +152,7 @@ def test_a_name_that_no_host_can_have_is_an_error_of_the_system(name: str, loop:
         Listener(f"{name}:0", loop)
     Dialer(f"{name}:1", loop).dial()
     event = loop.get(1.0)
-    assert event.what == CLOSED
+    assert event.kind == CLOSED
     assert event.reason.endswith("can't be the name of a host")
 
 

@@ -29,11 +29,11 @@ class End:
         self.site = site
         self.address = site.role
         self.other: End | None = self
-        self.known = self.guarded = False
+        self.is_admitted = self.guarded = False
         self.brought = 0
 
     def let_in(self, most: int = 0, on_long: object = None) -> None:
-        self.known = True
+        self.is_admitted = True
 
     def send(self, header: Header, body: bytes, own: object = None) -> None:
         if self.other is not None:

@@ -71,7 +71,7 @@ def call(loop: Loop, server: Machine, trainer: Machine) -> Callable[[], tuple[Fr
     def begin() -> tuple[Frames, Event]:
         frames = Dialer(f"127.0.0.1:{listener.port}", loop, trainer.shown(listening=False)).dial()
         frames.send(Header(HELLO, 0, 0, 0), b"{}")
-        while (event := loop.get(10.0)).what not in (CLOSED, FRAME):
+        while (event := loop.get(10.0)).kind not in (CLOSED, FRAME):
             assert event.action is None
         return frames, event
 
@@ -82,11 +82,11 @@ def test_the_next_connection_shows_what_was_put_in_place(
     call: Callable[[], tuple[Frames, Event]], server: Machine, trainer: Machine
 ) -> None:
     before, event = call()
-    assert event.what == FRAME
+    assert event.kind == FRAME
     for machine in (server, trainer):
         put(machine.folder, SECOND)
     _, event = call()
-    assert event.what == FRAME
+    assert event.kind == FRAME
     for machine in (server, trainer):
         told = f"the certificates in {machine.folder} were replaced; new connections show the new ones"
         assert machine.lines == [told]
@@ -98,10 +98,10 @@ def test_who_shows_the_earlier_certificate_is_not_let_in_any_more(
     call: Callable[[], tuple[Frames, Event]], server: Machine
 ) -> None:
     """An authority that was replaced is not trusted beside the new one."""
-    assert call()[1].what == FRAME
+    assert call()[1].kind == FRAME
     put(server.folder, SECOND)
     _, event = call()
-    assert event.what == CLOSED
+    assert event.kind == CLOSED
     assert event.reason.startswith("TLS: ")
 
 
@@ -110,9 +110,9 @@ def test_while_files_do_not_fit_each_other_the_earlier_ones_stay(
 ) -> None:
     put(server.folder, {CERTIFICATE: SECOND[CERTIFICATE]})
     for _ in range(3):
-        assert call()[1].what == FRAME
+        assert call()[1].kind == FRAME
     (server.folder / AUTHORITY).unlink()
-    assert call()[1].what == FRAME
+    assert call()[1].kind == FRAME
     head = f"the certificates in {server.folder} were replaced, but the earlier ones stay in use: "
     lines = [line.removeprefix(head) for line in server.lines]
     assert lines[0] == "the certificates can't be used: tls.key is not the key of tls.crt"
@@ -120,7 +120,7 @@ def test_while_files_do_not_fit_each_other_the_earlier_ones_stay(
     assert len(lines) == 2
     for machine in (server, trainer):
         put(machine.folder, SECOND)
-    assert call()[1].what == FRAME
+    assert call()[1].kind == FRAME
     assert server.lines[2:] == [f"the certificates in {server.folder} were replaced; new connections show the new ones"]
 
 
@@ -162,10 +162,10 @@ def test_two_authorities_are_trusted_while_one_takes_the_place_of_the_other(
     both = b"".join((FILES / files[AUTHORITY]).read_bytes() for files in (FIRST, SECOND))
     for machine in (server, trainer):
         (machine.folder / AUTHORITY).write_bytes(both)
-        assert call()[1].what == FRAME
+        assert call()[1].kind == FRAME
     for machine in (trainer, server):
         put(machine.folder, {name: SECOND[name] for name in (KEY, CERTIFICATE)})
-        assert call()[1].what == FRAME
+        assert call()[1].kind == FRAME
     for machine in (server, trainer):
         put(machine.folder, SECOND)
-        assert call()[1].what == FRAME
+        assert call()[1].kind == FRAME

@@ -113,7 +113,7 @@ class Port:
             sock.sendall(PREFACE)
             self.turns(3)
             newest: Any = self.newcomers[-1].stranger
-            newest.known = True
+            newest.is_admitted = True
         return sock
 
     @property
@@ -262,9 +262,9 @@ def test_a_turn_of_a_stranger_takes_few_frames_and_bytes(port: Port) -> None:
         counts.append(http._frames)
     assert max(b - a for a, b in pairwise(counts)) <= STRANGER_TURN_WORK // FRAME_WORK
     sock.sendall(BEGUN + http2_frame(DATA, 0, 1, bytes(1 << 18)))
-    before = http._came
+    before = http._received_bytes
     port.turns()
-    assert 0 < http._came - before <= STRANGER_TURN
+    assert 0 < http._received_bytes - before <= STRANGER_TURN
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_bytes_of_a_known_peer_leave_others_their_turns(port: Port) -> None:
     http.receive = came
     assert port.newcomers[0].channel._read() == ""
     assert taken <= TURN
-    http.known, taken = False, 0
+    http.is_admitted, taken = False, 0
     assert port.newcomers[0].channel._read() == ""
     assert taken <= STRANGER_TURN
     port.newcomers[0].channel._sock = real
@@ -388,13 +388,13 @@ def test_a_waiting_socket_can_be_closed_or_be_let_in() -> None:
     took(second)
     port.loop._saved = -1.0
     port.turns()
-    assert len(port.loop._held) == 3  # the port, too
-    port.newcomers[1].stranger.known = True
+    assert len(port.loop._waiting_sockets) == 3  # the port, too
+    port.newcomers[1].stranger.is_admitted = True
     second.sendall(http2_frame(PING, 0, 0, b"12345678"))
     port.newcomers[0].channel.abandon()
     port.turns(2)
     assert http2_frame(PING, 1, 0, b"12345678") in took(second)
-    assert len(port.loop._held) == 1
+    assert len(port.loop._waiting_sockets) == 1
     port.end()
 
 
@@ -426,7 +426,7 @@ def test_what_a_newcomer_has_said_is_looked_at_before_others_come(port: Port) ->
     for _ in range(3 * MOST_ACCEPTED):
         port.connect()
     port.turns(12)
-    assert [event.what for event in port.events if event.what == FRAME] == [FRAME]
+    assert [event.kind for event in port.events if event.kind == FRAME] == [FRAME]
 
 
 def test_known_clients_of_grpc_are_few_for_each_trainer(port: Port) -> None:
@@ -485,7 +485,7 @@ def test_an_announced_frame_takes_memory_when_it_comes() -> None:
     this, other = socket.socketpair()
     loop = Loop()
     sockets.tune(this)
-    frames = Frames(loop, "peer", known=True)
+    frames = Frames(loop, "peer", is_admitted=True)
     frames.channel = sockets.Channel(loop, this, "peer", frames)
 
     def resident() -> int:
@@ -506,7 +506,7 @@ def test_an_announced_frame_takes_memory_when_it_comes() -> None:
 def test_only_messages_are_large(kind: int) -> None:
     loop: Any = SimpleNamespace(put=lambda event: events.append(event))
     events: list[Event] = []
-    frames = Frames(loop, "peer", known=True)
+    frames = Frames(loop, "peer", is_admitted=True)
     fields = struct.pack("<4sBBHQQQQI", b"PSTW", PROTOCOL, kind, 0, 0, 0, 0, MOST_GREETING + 1, 0)
     frames.room()[:] = fields + struct.pack("<I", zlib.crc32(fields))
     frames.receive(HEADER_SIZE)
@@ -527,7 +527,7 @@ def test_tls_that_brings_nothing_ends_the_connection() -> None:
             return 1000
 
     found: Any = Guard(Endless(), context, True, "")
-    found._came = SimpleNamespace(write=lambda data: None, pending=0)
+    found._incoming = SimpleNamespace(write=lambda data: None, pending=0)
 
     def read(*_: Any) -> int:
         raise ssl.SSLWantReadError
@@ -614,20 +614,20 @@ def test_a_greeting_is_small(size: int, port: Port) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
-    assert is_over(sock) or port.events[-1].what == FRAME
+    assert is_over(sock) or port.events[-1].kind == FRAME
 
 
 def test_zero_length_frames_of_a_stranger_end_the_connection(port: Port) -> None:
     sock = port.connect()
     sock.sendall(b"".join(frame(Header(HELLO, 0, 0, 0), b"")) * 100)
     port.turns(5)
-    assert [event.what for event in port.events] == [FRAME, "closed"]
+    assert [event.kind for event in port.events] == [FRAME, "closed"]
     assert port.lines[0].endswith("a stranger says more than a greeting")
     assert is_over(sock)
 
 
 def test_no_memory_for_a_frame_ends_its_connection(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = Frames(port.loop, "there", known=True)
+    reading = Frames(port.loop, "there", is_admitted=True)
     head = b"".join(frame(Header(HELLO, 0, 0, 0), bytes(9)))[:HEADER_SIZE]
 
     def none(_size: int) -> bytearray:
@@ -645,7 +645,7 @@ def test_frames_that_a_peer_does_not_read_are_not_kept_for_ever(port: Port, monk
     sock.sendall(b"".join(frame(Header(HELLO, 0, 0, 0), b"{}")))
     port.turns(3)
     peer: Any = port.newcomers[0].stranger
-    peer.known = True
+    peer.is_admitted = True
     for _ in range(1000):
         peer.send(Header(HELLO, 0, 0, 0), bytes(1 << 16))
         if peer.channel.unsent > 102:
@@ -744,7 +744,7 @@ class Line:
 def end(service: CallService, *, known: bool, lends: bool = True) -> tuple[Http2, Line]:
     line: Any = Line()
     http = Http2(line, service, lambda: lends)
-    http.known = known
+    http.is_admitted = known
     say(http, PREFACE)
     line.sent = b""
     return http, line
@@ -777,7 +777,7 @@ def test_answers_that_are_not_read_count_as_open_calls() -> None:
     http, line = end(service, known=True)
     for stream in range(1, 41, 2):
         say(http, http2_frame(HEADERS, 0x4, stream, BLOCK) + http2_frame(DATA, 0x1, stream, message(b"")))
-    assert len(taken) == service.most + 1
+    assert len(taken) == service.open_call_limit + 1
     line.unsent = 0  # all was read
     say(http, http2_frame(HEADERS, 0x4, 101, BLOCK) + http2_frame(DATA, 0x1, 101, message(b"")))
     assert taken[-1] == 101
@@ -880,14 +880,14 @@ def test_a_large_call_brings_what_there_is_a_place_for(known: bool) -> None:
     assert not line.reasons
     say(http, http2_frame(HEADERS, 0x4, 3, BLOCK) + http2_frame(DATA, 0, 3, bytes(1 << 18)) * 13)
     assert b"the call brings more than 3145728 bytes" in line.sent
-    assert http._held == 0
+    assert http._pending_bytes == 0
 
 
 def test_a_large_call_to_nobody_is_refused_early() -> None:
     http, line = end(SERVICE._replace(room=lambda method, begin, known: LARGE_CALL), known=False)
     say(http, http2_frame(HEADERS, 0x4, 1, b"\x83\x86\x44\x06/x/say") + BIG + http2_frame(DATA, 0, 1, b"123456"))
     assert b"the call brings more than" in line.sent
-    assert http._held == 0
+    assert http._pending_bytes == 0
     say(http, BIG * 4)
     assert line.reasons == [f"a stranger sends more than {STRANGER_BYTES} bytes"]
 
@@ -898,7 +898,7 @@ def test_few_strangers_bring_large_calls_at_once() -> None:
     http, line = end(service, known=False, lends=False)
     say(http, BEGUN + BIG + http2_frame(DATA, 0, 1, b"123456"))
     assert http2_frame(RESET, 0, 1, struct.pack(">I", 7)) in line.sent
-    assert http.lent == http._held == 0
+    assert http.lent == http._pending_bytes == 0
 
 
 def test_a_port_lends_to_as_many_as_the_job_has_trainers() -> None:
@@ -925,7 +925,7 @@ def test_unfinished_calls_bring_a_bounded_number_of_bytes(monkeypatch: pytest.Mo
     for stream in (1, 3, 5):
         say(http, http2_frame(HEADERS, 0x4, stream, BLOCK) + http2_frame(DATA, 0, stream, bytes(200_000)))
     assert line.reasons == ["unfinished calls bring more than 524288 bytes"]
-    assert http._held == 0
+    assert http._pending_bytes == 0
 
 
 @pytest.mark.parametrize(("kind", "most"), [(DATA, 1 << 18), (HEADERS, 1 << 14), (99, 1 << 14), (SETTINGS, 1 << 14)])
@@ -989,7 +989,9 @@ def test_a_large_call_of_fluid_brings_what_its_variable_holds(tmp_path: Path) ->
 
 
 def test_a_change_of_windows_goes_through_the_calls_once() -> None:
-    http, line = end(SERVICE._replace(most=1000, methods={"say": lambda caller, call, data: None}), known=True)
+    http, line = end(
+        SERVICE._replace(open_call_limit=1000, methods={"say": lambda caller, call, data: None}), known=True
+    )
     for stream in range(1, 1001, 2):
         say(http, http2_frame(HEADERS, 0x4, stream, BLOCK))
     http._work = TURN_WORK
@@ -1023,15 +1025,15 @@ def test_whatever_is_said_the_books_are_kept(said: list[Any], known: bool, answe
         if number in answered and open_calls:
             caller, call = open_calls.pop()
             caller.answer(call, [b"x" * 70_000])
-        unfinished = [stream for stream in http._streams.values() if not stream.taken]
-        assert http._held == sum(len(stream.body) for stream in unfinished)
+        unfinished = [stream for stream in http._streams.values() if not stream.is_taken]
+        assert http._pending_bytes == sum(len(stream.body) for stream in unfinished)
         assert http._answering.items() <= http._streams.items()
         assert http.unread == 70_000 * (len(http._answering) + len(http._answers)) or http._over
         assert len(http._streams) <= 5
         assert len(line.reasons) <= 1
         assert bool(line.reasons) == http._over
     http.connection_ended("over")
-    assert http._held == 0
+    assert http._pending_bytes == 0
     assert not http._streams
 
 

@@ -191,7 +191,7 @@ def met(listening: ssl.SSLContext | None, calling: ssl.SSLContext | None) -> tup
         frames = Dialer(f"127.0.0.1:{listener.port}", loop, expected).dial()
         assert frames.channel is not None
         frames.channel.send([MAGIC, bytes(HEADER_SIZE - len(MAGIC))])
-        while (event := loop.get(5.0)).what != CLOSED:
+        while (event := loop.get(5.0)).kind != CLOSED:
             if event.action is not None:
                 event.action()
         end = loop.now() + 2.0

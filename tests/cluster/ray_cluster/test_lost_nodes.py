@@ -52,7 +52,7 @@ def test_a_job_does_what_the_simulation_does_though_nodes_are_gone(
             nodes.remove_node(next(n for n in nodes.worker_nodes if n.node_id == place), allow_graceful=False)
 
     def remove_at_last_step(session: Any) -> None:
-        while session._until is None:
+        while session._last_step is None:
             sleep(0.05)
         remove(session)
         (tmp_path / "gone").touch()

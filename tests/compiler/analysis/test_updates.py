@@ -44,12 +44,12 @@ def test_with_clips_of_the_optimizer_the_raw_gradient_travels() -> None:
     found = facts("clip_value_l2")
     assert all(u.gradient == f"{u.parameter}@GRAD" for u in found.updates)
     assert found.groups == ()
-    assert all(not u.whole for u in found.updates)
+    assert all(not u.uncut_reason for u in found.updates)
 
 
 def test_a_norm_needs_the_whole_gradient() -> None:
-    assert all("clip_by_norm needs the whole" in u.whole for u in facts("clip_norm").updates)
-    assert all("lamb needs the whole" in u.whole for u in facts("opt_unsupported_lamb").updates)
+    assert all("clip_by_norm needs the whole" in u.uncut_reason for u in facts("clip_norm").updates)
+    assert all("lamb needs the whole" in u.uncut_reason for u in facts("opt_unsupported_lamb").updates)
 
 
 def test_a_global_norm_joins_all_parameters() -> None:

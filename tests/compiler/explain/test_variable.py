@@ -141,7 +141,7 @@ def test_what_a_variable_is(job: str, name: str, said: str):
 
 def test_step_counters():
     job = explained("async")
-    name = compiled("async").plan.counters[0].own[0]
+    name = compiled("async").plan.counters[0].trainer_counters[0]
     assert "A trainer's own count of its steps." in explain_variable(job, name).about
 
 

@@ -109,7 +109,7 @@ class Site:
         self.now = Clock()
         self.listener: Any = None
         self.missing: tuple[str, ...] = ()
-        self.own: frozenset[str] = frozenset()
+        self.local_names: frozenset[str] = frozenset()
         self.cluster = None
 
     def waiting(self) -> list[Waiting]:

@@ -96,7 +96,7 @@ def _declare(program: Program, main: Program, counters: Sequence[SharedCounter],
     variables = dict(block.vars)
     for counter in counters:
         shared = main.main_block.vars[counter.name]
-        variables.update((name, shared._replace(name=name, location=None)) for name in counter.own)
+        variables.update((name, shared._replace(name=name, location=None)) for name in counter.trainer_counters)
     return program.with_main_block(block._replace(vars=FrozenMap(variables), ops=tuple(ops)))
 
 
@@ -109,12 +109,15 @@ def _initialise_counters(module: Module, counters: Sequence[SharedCounter]) -> l
         assert tensor is not None
         attrs = {"shape": Longs(tensor.shape), "dtype": tensor.dtype.value, "value": 1.0}
         origin = derived_origin(counter.origin, START_COUNTER)
-        own = (make_op("fill_constant", {}, {"Out": [name]}, attrs, origin=origin) for name in reversed(counter.own))
+        own = (
+            make_op("fill_constant", {}, {"Out": [name]}, attrs, origin=origin)
+            for name in reversed(counter.trainer_counters)
+        )
         ops = [*(op._replace(inputs=FrozenMap()) for op in own), *ops]
     for op in module[STARTUP].main_block.ops:
         counter = shared.get(op.output("Out") or "")
         if counter is not None and op.type == "fill_constant":
-            attrs = FrozenMap({**op.attrs, "value": -float(len(counter.own))})
+            attrs = FrozenMap({**op.attrs, "value": -float(len(counter.trainer_counters))})
             op = op._replace(attrs=attrs, origin=derived_origin(op.origin, START_COUNTER))
         ops.append(op)
     return ops
@@ -164,7 +167,7 @@ def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[
     """Ops that send the trainer's own step counters to every server."""
     sends: list[Op] = []
     for counter in plan.counters:
-        own = counter.own[trainer]
+        own = counter.trainer_counters[trainer]
         attrs = {"epmap": Strings(plan.pservers), "merge_add": True, "use_send_handler": False}
         if plan.runtime_split:
             attrs["send_varnames"] = Strings([own])
@@ -224,14 +227,14 @@ class ServerFacts(NamedTuple):
     """The facts of a module whose parameters are on servers.
 
     `module` is `source` as the mode has rewritten it, `counters` are the step counters of each training program,
-    `parts` all programs, `whole` the facts of all training programs together.
+    `parts` all programs, `combined_facts` the facts of all training programs together.
     """
 
     source: Module
     module: Module
     counters: Mapping[str, tuple[SharedCounter, ...]]
     parts: Parts
-    whole: Facts
+    combined_facts: Facts
     warnings: tuple[Diagnostic, ...]
 
 
@@ -279,7 +282,7 @@ class ServerMode(Timing, ABC):
             self.check(part.plan)
             warnings += _uncompensated_warnings(part.facts, part.plan)
             raise_errors(_needed_from_servers(part.facts))
-        emitter = ServerJob(module, facts.whole, plan, parts, facts.parts.reading, self, steps)
+        emitter = ServerJob(module, facts.combined_facts, plan, parts, facts.parts.reading, self, steps)
         return Prepared(plan, emitter, (*facts.warnings, *warnings))
 
     def _plan(
@@ -290,11 +293,11 @@ class ServerMode(Timing, ABC):
         if not isinstance(plan, Plan):
             pieces, warnings = _pieces(facts.parts.training.values(), facts.module, job, steps)
             if plan is None:
-                plan = plan_pieces(facts.whole, job, pieces, self.per_trainer(job), steps)
+                plan = plan_pieces(facts.combined_facts, job, pieces, self.per_trainer(job), steps)
             else:
                 from pstranspile.compiler.plan.plan_file import apply_plan
 
-                plan = apply_plan(plan, facts.whole, job, pieces, self.per_trainer(job))
+                plan = apply_plan(plan, facts.combined_facts, job, pieces, self.per_trainer(job))
         plan = replace(
             plan,
             counters=tuple(counter for rows in facts.counters.values() for counter in rows),

@@ -106,16 +106,16 @@ class StartupTemplate:
                 variables[kept[0].name] = kept[0]
                 self.closing += (kept[1],)
         self.source = source
-        self.whole = whole
+        self.program_origin = whole
         self.variables = FrozenMap(variables)
 
     def of_trainer(self, rank: int, endpoints: tuple[str, ...]) -> Program:
         """The start-up program of trainer `rank`: initialisers, rings, rank 0's parameters."""
         block = self.source.main_block
         if self.ids:
-            rings = _join_rings(self.ids, rank, endpoints, derived_origin(self.whole, JOIN_RING))
+            rings = _join_rings(self.ids, rank, endpoints, derived_origin(self.program_origin, JOIN_RING))
         else:
-            rings = (make_op("c_comm_init_all", {}, {}, origin=derived_origin(self.whole, JOIN_DEVICES)),)
+            rings = (make_op("c_comm_init_all", {}, {}, origin=derived_origin(self.program_origin, JOIN_DEVICES)),)
         block = block._replace(vars=self.variables, ops=(*block.ops, *rings, *self.closing))
         return self.source.with_main_block(block)
 
