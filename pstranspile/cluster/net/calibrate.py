@@ -586,7 +586,7 @@ ROUNDS = 12
 
 def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[_Job]:
     """Yields the jobs of calibration, measured. Raises DiagnosticError."""
-    command = [sys.executable, "-c", f"from {__name__} import fork_jobs; fork_jobs()"]
+    command = [sys.executable, "-c", f"from {__name__} import {fork_jobs.__name__} as work; work()"]
     environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
     environment.pop(STATUS, None)
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
