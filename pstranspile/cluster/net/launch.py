@@ -98,8 +98,9 @@ def launch(
     in jobs without servers all begin again from the last checkpoint. Checkpoints are kept in `checkpoint`, at the end
     and after every `checkpoint_every` steps; `resume` is one to go on from. A trainer that was not heard for `lease`
     seconds is given up; a trainer waits `patience` seconds for a server. `state` is where servers keep their state
-    every `state_every` updates (None: with `restarts`, a folder for the run). Each process multiplies matrices with
-    `threads` threads. `table_folder` is for the rows of large tables, `logs` for the output of the processes.
+    every `state_every` updates (None: with `restarts`, a folder for the run). Each process has `threads` threads for
+    products of matrices and large tables. `table_folder` is for the rows of large tables, `logs` for the output of the
+    processes.
     `on_report` is called with what they report.
 
     Raises DiagnosticError, also for a job that does not come to its end; ValueError for `init` beside `resume`, and for
