@@ -115,7 +115,7 @@ class WithLibrary(Http2):
     # receiving
 
     def receive(self, size: int) -> bool:
-        self._came += size
+        self._received_bytes += size
         try:
             if not (self.is_admitted or self._over):
                 self._require_few()
@@ -148,8 +148,8 @@ class WithLibrary(Http2):
             return
         if len(stream.body) + len(data) > stream.body_limit and not self._has_room(number, stream, memoryview(data)):
             return
-        self._held += len(data)
-        if self._held > MOST_BODIES:
+        self._pending_bytes += len(data)
+        if self._pending_bytes > MOST_BODIES:
             raise WireError(f"unfinished calls bring more than {MOST_BODIES} bytes")
         stream.body += data
 

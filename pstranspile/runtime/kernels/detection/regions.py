@@ -159,10 +159,11 @@ def _roi_align_values(op: Op) -> Run:
         images = images_of(ROIs, RoisLod, len(x))
         out = np.empty((len(rois), x.shape[1], size.height * size.width), x.dtype)
         flat = x.reshape(*x.shape[:2], -1)
-        for number, some, at, count in parts(rois, x.shape[2:]):
-            image = flat[images[number]]
-            for group in at.groups(len(image)):
-                out[number, group, some] = at.of(image[group]).sum(axis=2) / count
+        for sampled in parts(rois, x.shape[2:]):
+            image, samples = flat[images[sampled.region]], sampled.samples
+            for group in samples.groups(len(image)):
+                sums = samples.of(image[group]).sum(axis=2)
+                out[sampled.region, group, sampled.parts] = sums / sampled.samples_per_part
         return out.reshape(*out.shape[:2], size.height, size.width)
 
     return run
@@ -176,10 +177,10 @@ def _roi_align_grad(op: Op) -> Run:
         x, rois, slope = plain(X), plain(ROIs), plain(Out_GRAD)
         images = images_of(ROIs, RoisLod, len(x))
         result = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), slope.dtype)
-        for number, some, at, count in parts(rois, x.shape[2:]):
-            share = slope[number].reshape(x.shape[1], -1, 1)[:, some] / count
-            spread = np.broadcast_to(share, (*share.shape[:2], at.weights.shape[2]))
-            result[images[number]] += scatter_samples(at, spread, result.shape[2])
+        for sampled in parts(rois, x.shape[2:]):
+            share = slope[sampled.region].reshape(x.shape[1], -1, 1)[:, sampled.parts] / sampled.samples_per_part
+            spread = np.broadcast_to(share, (*share.shape[:2], sampled.samples.weights.shape[2]))
+            result[images[sampled.region]] += scatter_samples(sampled.samples, spread, result.shape[2])
         return result.reshape(x.shape)
 
     return run
