@@ -12,6 +12,7 @@ import numpy as np
 from pstranspile.frontends.torch.capture import Loss, batch_names, step_of, tensors_of, torch_library
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import Location
+from pstranspile.ir.user_warnings import warn, warn_at
 from pstranspile.runtime.files.python_file import calling
 from pstranspile.runtime.kernels.programs.modules import HERE, Given, Made, hold
 from pstranspile.runtime.values import Array, SelectedRows
@@ -77,6 +78,7 @@ class TorchStep:
             raise self._drawing()
         sparse = {name for name, gradient in gradients.items() if gradient is not None and gradient.is_sparse}
         sparse |= {name for name in _sparse_tables(torch, self._model) if gradients.get(name) is None}
+        self._tell_unused([name for name, gradient in gradients.items() if gradient is None and name not in sparse])
         changed = [name for name in after if after[name]._version or not torch.equal(start[name], after[name])]
         self.shared = Shared(
             tuple(name for name in trained if name not in sparse),
@@ -84,6 +86,19 @@ class TorchStep:
             tuple(name for name in (*rest, *kept) if name not in changed),
             tuple(changed),
         )
+
+    def _tell_unused(self, names: Sequence[str]) -> None:
+        """Warns of trained parameters that the batch does not use: their updates differ from those of torch."""
+        if names:
+            message = (
+                f"the loss of this batch does not use {name_list(names)}: torch leaves such a parameter as it is, and "
+                "here it is updated by a gradient of zeros, so that weight decay and moments still change it; what no "
+                "step uses stays as it is after requires_grad_(False)"
+            )
+            if self.location is None:
+                warn(message)
+            else:
+                warn_at(message, self.location.file, self.location.line)
 
     def _drawing(self) -> DiagnosticError:
         """The error for a model that draws random numbers, which would differ between processes."""

@@ -1,6 +1,7 @@
 """A step that is one op of torch: trained as by torch itself, on a cluster, by processes, and found by its file."""
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,35 @@ def test_a_layer_that_stands_in_two_modules_keeps_its_parameters():
         made.backward()
         optimizer.step()
         assert made.item() == pytest.approx(loss, rel=1e-12)
+
+
+class Unused(torch.nn.Module):
+    """A layer of which the loss uses nothing, as models keep them for another task."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.used(x).square().mean()
+
+
+def test_parameters_that_the_loss_does_not_use_are_told():
+    model, batch = Unused(), (torch.ones(6, 4),)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    with pytest.warns(UserWarning, match=r"does not use spare\.weight, spare\.bias: .* weight decay") as told:
+        trace(model, batch, optimizer=optimizer, step="torch")
+    (one,) = told
+    assert (one.filename, one.lineno) == (__file__, Unused.forward.__code__.co_firstlineno)
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    model.spare.requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training = trace(model, batch, optimizer=optimizer, step="torch")
+    training.train([batch])
+    training.write_back(model)
+    same = [name for name, tensor in model.named_parameters() if torch.equal(tensor, before[name])]
+    assert same == ["spare.weight", "spare.bias"]
 
 
 def test_torch_itself_cannot_export_the_model_with_a_branch():
