@@ -241,9 +241,8 @@ class MachineSeconds(NamedTuple):
     """The seconds of a step on a machine, or on each of `alike` machines.
 
     `computing`, `sending` and `receiving` are seconds of its processor, and `waking` those in which it wakes for what
-    has come; `link` are those in which its link is busy in the
-    busier direction. `step` is how long its step takes; for `waits` seconds it waits for something, most of all for
-    `cause`.
+    has come; `link` are those in which its link is busy in the busier direction. `step` is how long its step takes; for
+    `waits` seconds it waits for something, most of all for `cause`.
     """
 
     machine: str
