@@ -705,7 +705,6 @@ def _fork_machines(folder: JobFolder, fetch: Sequence[str], feed: str, steps: in
             for key, _ in selector.select():
                 role, rest = key.data
                 data = os.read(key.fd, 1 << 16)
-                clock = perf_counter()
                 if not data:
                     selector.unregister(key.fd)
                     os.close(key.fd)
@@ -714,7 +713,7 @@ def _fork_machines(folder: JobFolder, fetch: Sequence[str], feed: str, steps: in
                 rest[:] = last
                 for fields in map(json.loads, lines):
                     if "step" in fields:
-                        marks[role].append([fields["step"], fields["cpu"], clock, fields["sleeps"]])
+                        marks[role].append([fields["step"], fields["cpu"], fields["clock"], fields["sleeps"]])
     for _ in names:
         _, status = os.wait()
         if status:
@@ -740,7 +739,7 @@ def _play(
         cluster = folder.cluster(fetch=fetch)
         if role.startswith("trainer"):
             cluster.feed(read_value(feed))
-        play(cluster, role, Terms(folder.hash), ProcessPlace(addresses), steps, _SleepReports())
+        play(cluster, role, Terms(folder.hash), ProcessPlace(addresses), steps, _TimedReports())
         status = 0
     except BaseException:  # the process must not go on as the one from which it was forked
         traceback.print_exc()
@@ -750,12 +749,14 @@ def _play(
         os._exit(status)
 
 
-class _SleepReports(StatusPipe):
-    """Reports with the number of times that the process has slept."""
+class _TimedReports(StatusPipe):
+    """Reports with their time, which is the same clock in all processes of a host, as several may be read at one
+    moment, and with the number of times that the process has slept.
+    """
 
     def __call__(self, **fields: Any) -> None:
         """Sends a report."""
-        super().__call__(**fields, sleeps=getrusage(RUSAGE_SELF).ru_nvcsw)
+        super().__call__(**fields, clock=perf_counter(), sleeps=getrusage(RUSAGE_SELF).ru_nvcsw)
 
 
 def _link(effort: Effort) -> tuple[float, float]:
