@@ -271,7 +271,7 @@ def measured(
     def report(role: str, fields: Mapping[str, Any]) -> None:
         if "step" in fields and "cpu" in fields:
             step = int(fields["step"])
-            marks.setdefault(role, []).append(Mark(step, float(fields["cpu"]), perf_counter()))
+            marks.setdefault(role, []).append(Mark(step, float(fields["cpu"]), float(fields["clock"])))
             if memory is not None and step == 1 and role not in started:
                 started.add(role)
                 forget_most(role)

@@ -432,12 +432,13 @@ class Replay(ABC):
         """Checks before the first step that every machine starts with the initial values of the single machine."""
         self.start = start
         self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._has_same_size(n, v)}))
-        counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
-        self.shown.update((counter.name, COUNTS) for plan in self.plans for counter in plan.counters)
+        held = [counter for plan in self.plans for counter in plan.counters]
+        counters = {name for counter in held for name in (counter.name, *counter.trainer_counters)}
+        self.shown.update((counter.name, COUNTS) for counter in held)
         for updates in () if self.waits else self.updates.values():  # servers compute rates before the first gradient
             ops = updates.half.program.main_block.ops
             counters.update(name for i in updates.rate_ops() for name in ops[i].output_names)
-        own = {name for plan in self.plans for counter in plan.counters for name in counter.own}
+        own = {name for counter in held for name in counter.trainer_counters}
         for place, value in self.before.items():
             placed, part = self.origin[place]
             wanted = start.get(placed.name)

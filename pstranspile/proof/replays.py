@@ -496,7 +496,7 @@ class AsyncReplay(EventReplay):
         """The initial values of schedule counters on a server: the number of steps of all trainers so far."""
         result: dict[str, Value] = {}
         for name, counter in self.counters.items():
-            count = sum(self.notices[server, own] for own in counter.own)
+            count = sum(self.notices[server, own] for own in counter.trainer_counters)
             result[name] = np.full_like(by_step[name], count)
         return result
 
@@ -726,7 +726,7 @@ class _StepOfTrainers:
             made = {name: own_copy(value) for name, value in made.items() if value is not None}
             for name, value in counted.items():
                 made[name] = value
-                for own in [own for own in replay.counters[name].own if (server, own) in result]:
+                for own in [own for own in replay.counters[name].trainer_counters if (server, own) in result]:
                     before = replay.before[server, own]
                     count = sum(self.noticed[trainer, (server, own)] for trainer in range(len(replay.feeds)))
                     made[own] = before + np.asarray(count, before.dtype)

@@ -739,7 +739,7 @@ def _play(
         cluster = folder.cluster(fetch=fetch)
         if role.startswith("trainer"):
             cluster.feed(read_value(feed))
-        play(cluster, role, Terms(folder.hash), ProcessPlace(addresses), steps, _TimedReports())
+        play(cluster, role, Terms(folder.hash), ProcessPlace(addresses), steps, _SleepReports())
         status = 0
     except BaseException:  # the process must not go on as the one from which it was forked
         traceback.print_exc()
@@ -749,14 +749,12 @@ def _play(
         os._exit(status)
 
 
-class _TimedReports(StatusPipe):
-    """Reports with their time, which is the same clock in all processes of a host, as several may be read at one
-    moment, and with the number of times that the process has slept.
-    """
+class _SleepReports(StatusPipe):
+    """Reports with the number of times that the process has slept."""
 
     def __call__(self, **fields: Any) -> None:
         """Sends a report."""
-        super().__call__(**fields, clock=perf_counter(), sleeps=getrusage(RUSAGE_SELF).ru_nvcsw)
+        super().__call__(**fields, sleeps=getrusage(RUSAGE_SELF).ru_nvcsw)
 
 
 def _link(effort: Effort) -> tuple[float, float]:

@@ -194,10 +194,11 @@ class StatusPipe:
             return ()
 
     def __call__(self, **fields: Any) -> None:
-        """Sends one line, from any thread, with the seconds of CPU used. Does nothing if the parent is gone, as this
-        process then ends anyway.
+        """Sends one line, from any thread, with the seconds of CPU used and the time. Does nothing if the parent is
+        gone, as this process then ends anyway.
         """
         fields["cpu"] = round(time.process_time(), 4)
+        fields["clock"] = time.perf_counter()  # of several reports that are read at one moment, the order in time
         self.reported = {**self.reported, **fields}
         if self._stream is None:
             return

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.frontends.loading import of_python
@@ -303,7 +302,7 @@ def _launch(
         view.update(member, fields)
         shares.take(member.role, fields)
         if options.pace and "step" in fields and "cpu" in fields:
-            note_mark(marks.setdefault(member.role, []), Mark(fields["step"], fields["cpu"], perf_counter()))
+            note_mark(marks.setdefault(member.role, []), Mark(fields["step"], fields["cpu"], fields["clock"]))
         if kept is not None and "saved" in fields:
             kept.part_saved(seed, member.role, fields["saved"])
         take_rows(source, fields)

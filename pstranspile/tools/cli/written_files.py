@@ -114,7 +114,7 @@ def is_told_to_end(stop: BaseException) -> bool:
 
 # What a command has still to do: an interrupted one says it, and one whose output nobody reads goes on for its files.
 
-WRITES = ("save", "plot", "trace", "chart", "record", "result", "html", "params", "output")
+WRITES = ("save", "plot", "trace", "chart", "record", "result", "html", "params", "pace", "output")
 """The options that name a file or folder which a command writes at its end, by the names of their values."""
 
 

@@ -577,7 +577,7 @@ def test_nobody_is_given_up_on_the_word_of_one(lie: str, capfd: pytest.CaptureFi
 class _Line:
     """A connection that keeps what is answered."""
 
-    address, known, guarded = "192.0.2.1:5", False, False
+    address, is_admitted, guarded = "192.0.2.1:5", False, False
 
     def __init__(self) -> None:
         self.answered: list[int] = []

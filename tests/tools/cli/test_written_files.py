@@ -289,6 +289,7 @@ WRITTEN: dict[tuple[str, str], tuple[list[str], str]] = {
     ("launch", "--save"): (LAUNCH, ": the fetched values and the final parameters"),
     ("launch", "--trace"): (LAUNCH, ": every message, for Perfetto"),
     ("launch", "--chart"): (LAUNCH, ": a chart of the messages"),
+    ("launch", "--pace"): (LAUNCH, ": how long a step took"),
     ("launch", "--record"): (LAUNCH, ": every message and the order of events, for run --replay"),
     ("launch", "--logs"): (LAUNCH, "all 3 machines have ended well; logs in "),
     ("launch", "--checkpoint"): (LAUNCH, ": the checkpoint step_00000001, to go on from with --resume "),
@@ -316,7 +317,7 @@ AS_IT_GOES = {
 READ = {
     *("--startup", "--meta", "--config", "--faults", "--feed", "--columns", "--init", "--check", "--plan", "--from"),
     *("--tls", "--resume", "--against", "--replay", "--begin", "--program", "--since", "--histogram", "--carried"),
-    *("--profile", "--time"),
+    *("--profile", "--time", "--measured"),
 }
 """Options that name what is read."""
 
@@ -387,7 +388,8 @@ def test_an_interrupt_while_feeds_are_loaded_names_all():
 
 def _prepare(verb: str, option: str) -> None:
     """Makes what a command reads."""
-    ones = {"x": np.ones((1, 2, 3), "float32"), "y": np.ones((1, 2, 1), "float32")}
+    steps = 20 if option == "--pace" else 1
+    ones = {"x": np.ones((steps, 2, 3), "float32"), "y": np.ones((steps, 2, 1), "float32")}
     np.savez("d.npz", **ones)
     if verb == "start":
         np.savez("half.npz", **{name: value[:, :1] for name, value in ones.items()})
