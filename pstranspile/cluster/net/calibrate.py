@@ -2,8 +2,8 @@
 
 Programs of all families of ops, in several sizes, run in this process, each op timed in the step in which it stands;
 then small jobs of trainers and servers run as processes, which exchange frames on sockets of this host. What is
-measured are seconds of a processor; of several steps, or stretches of them, those that a quarter stay below count, as
-other programs may share the host. Every measurement is a sum of known numbers (calls, operations, bytes, messages)
+measured are seconds of a processor; of several steps, or stretches of them, the median counts, as other programs may
+share the host. Every measurement is a sum of known numbers (calls, operations, bytes, messages)
 times unknown seconds. The seconds that fit all measurements best, in the least squares of relative errors and none
 below 0, are the profile.
 """
@@ -173,7 +173,7 @@ SPAN = 16
 
 
 def _timed_ops(trial: Trial, effort: Effort) -> list[TimedOps]:
-    """The ops of a trial's step with their seconds of a processor: a quarter of all measured steps are faster.
+    """The ops of a trial's step with their seconds of a processor: the median of all measured steps.
 
     As in a job, each step has a batch of its own, and finds little of what it reads in the processor's cache: messages
     and other machines have used it since the step before.
@@ -194,7 +194,7 @@ def _timed_ops(trial: Trial, effort: Effort) -> list[TimedOps]:
         batch = {name: _copy_value(value) for name, value in trial.feed.items()}
         others += 1.0
         found.append(prepared.seconds_of_ops(batch))
-    seconds = [sorted(each)[len(found) // 4] for each in zip(*found, strict=True)]
+    seconds = [median(each) for each in zip(*found, strict=True)]
     result: list[TimedOps] = []
     for numbers, spent in zip(prepared.order, seconds, strict=True):
         ops = [costs[number] for number in numbers if number in costs]
@@ -493,7 +493,7 @@ def _wake(effort: Effort) -> float:
                 sleep(SLEEP)
             prepared.step(feed)
             held.append(thread_time() - start)
-    awake, woken = (sorted(held)[len(held) // 4] for held in spent)
+    awake, woken = map(median, spent)
     return max(woken - awake, 0.0)
 
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from math import isfinite
 from queue import Empty
+from statistics import median_low
 from threading import Thread
 from typing import Any, NamedTuple, cast
 
@@ -84,8 +85,8 @@ STRETCHES = 8
 
 
 def quiet_pace(marks: Mapping[str, Sequence[Mark]]) -> Pace:
-    """The pace of a run beside which others may work: the steady part is cut into stretches, and of each number that of
-    a quarter of them is less. Raises ValueError for a run without a steady part.
+    """The pace of a run beside which others may work: the steady part is cut into stretches, and each number is the
+    lower median of those of the stretches. Raises ValueError for a run without a steady part.
     """
     found = _steady_part(marks)
     if found is None:
@@ -94,13 +95,10 @@ def quiet_pace(marks: Mapping[str, Sequence[Mark]]) -> Pace:
     ends = [begin + (end - begin) * number / STRETCHES for number in range(STRETCHES + 1)]
     paces = [_pace(marks, *of) for of in pairwise(ends)]
 
-    def of(held: list[float]) -> float:
-        return sorted(held)[len(held) // 4]
-
     roles = [*paces[0].processor]
     return Pace(
-        of([pace.step for pace in paces]),
-        {role: of([pace.processor[role] for pace in paces]) for role in roles},
+        median_low([pace.step for pace in paces]),
+        {role: median_low([pace.processor[role] for pace in paces]) for role in roles},
         _pace(marks, begin, end).sleeps,
     )
 
