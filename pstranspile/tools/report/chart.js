@@ -128,7 +128,7 @@
       ], step.waits));
     }
     if (step.measured.length) R.put(panel, R.beside(step.measured));
-    if (step.memory.length) R.put(panel, R.memory(step.memory));
+    if (step.memory.length) R.put(panel, R.memory(step.memory, step.memory_left_out));
     if (step.sweep.length) R.put(panel, R.sweep(step.sweep));
   };
 
@@ -146,7 +146,7 @@
   R.difference = (predicted, measured) => measured ? `${predicted >= measured ? "+" : "-"}${Math.abs((predicted / measured - 1) * 100).toFixed(0)} %` : "";
 
   // The bytes of a machine during each op of a step, from those that it holds between steps upwards.
-  R.memory = function (machines) {
+  R.memory = function (machines, leftOut) {
     const most = Math.max(1, ...machines.map((m) => m.held + m.moving + Math.max(0, ...m.levels))), tall = 70, width = LEFT + WIDE + 20;
     const y = (at, bytes) => at * (tall + 14) + 10 + tall * (1 - bytes / most);
     const parts = machines.map((machine, at) => {
@@ -166,7 +166,8 @@
     return R.el("div", null, R.el("h2", null, "Memory over a step"),
       R.el("ul", { class: "legend" }, legend.map(([kind, text]) => R.el("li", null, R.el("span", { class: `key time${kind}`, "aria-hidden": "true" }), text))),
       R.el("div", { class: "chart scroll", tabindex: "0", role: "region", "aria-label": "Memory over a step" },
-        R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "timeline", "aria-label": `Memory over a step, at most ${R.bytes(most)}` }, parts.flat().filter(Boolean))));
+        R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", class: "timeline", "aria-label": `Memory over a step, at most ${R.bytes(most)}` }, parts.flat().filter(Boolean))),
+      leftOut ? R.el("p", { class: "note" }, `${R.plural(leftOut, "more machine")} of this job ${leftOut === 1 ? "is" : "are"} not drawn.`) : null);
   };
 
   // Rows a second with other numbers of machines: a line for each number of servers, or of trainers if these do not vary.

@@ -425,7 +425,8 @@ def predicted_data(found: Predicted) -> dict[str, Any] | None:
         return None
     return {
         **step_data(found.cost.seconds),
-        "memory": memory_data(found.cost),
+        "memory": memory_data(found.cost)[:MOST_CHARTS],
+        "memory_left_out": max(len(found.cost.machines) - MOST_CHARTS, 0),
         "sweep": sweep_data(found.sweep) if found.sweep is not None else [],
         "measured": measured_data(found.cost.seconds, found.pace) if found.pace is not None else [],
     }
@@ -439,14 +440,14 @@ def memory_data(cost: PlanCost) -> list[dict[str, Any]]:
     work = cost.work
     for machine, step in zip(cost.machines, work.steps if work is not None else (), strict=True):
         count = len(step.levels)
-        ends = [count * at // min(count, MOST_LEVELS) for at in range(min(count, MOST_LEVELS) + 1)]
+        ends = [count * at // min(count, MOST_POINTS) for at in range(min(count, MOST_POINTS) + 1)]
         levels = [max(step.levels[first:last]) for first, last in pairwise(ends)]
         fields = {"held": machine.held, "moving": machine.peak - step.peak, "levels": levels, "ops": count}
         result.append({"machine": machine.machine, **fields})
-    return result[:MOST_CHARTS]
+    return result
 
 
-MOST_LEVELS = 400
+MOST_POINTS = 400
 """The most points of a chart of memory."""
 
 MOST_CHARTS = 24
