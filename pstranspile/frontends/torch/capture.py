@@ -324,8 +324,11 @@ def _decompositions() -> Mapping[Any, Any]:
 
 def _decompose_graph(exported: Any, known: Callable[[str], bool]) -> Any:
     """The graph without side effects, with operators that are not `known` replaced by their decompositions."""
+    exported = _without_complex(exported, known)
+    if _can_be_read(exported, known):
+        exported.graph.eliminate_dead_code()
+        return exported
     every = _decompositions()
-    exported = _without_complex(exported, every, known)
     tried: set[Any] = set()
     if any(map(_of_elements, exported.graph.nodes)):  # each is defined by the next
         aten = torch_library().ops.aten
@@ -343,10 +346,42 @@ def _decompose_graph(exported: Any, known: Callable[[str], bool]) -> Any:
     return exported
 
 
-def _without_complex(exported: Any, every: Mapping[Any, Any], known: Callable[[str], bool]) -> Any:
+_WRITE_BUFFERS = ("batch_norm", "instance_norm")
+"""Operators that write the running statistics of a layer although their schema does not say so."""
+
+_CUTS = ("chunk", "tensor_split")
+"""Operators that cut a tensor into a number of parts; decomposed they say what sizes parts of the rows have."""
+
+_CHECKS = ("sym_size.int", "_assert_tensor_metadata.default", "_assert_scalar.default")
+"""Operators of torch that compute nothing of a step: sizes, and checks of sizes and dtypes."""
+
+
+def _can_be_read(exported: Any, known: Callable[[str], bool]) -> bool:
+    """Whether a graph has nothing to decompose: no inner graphs, no side effects, and only operators that are `known`.
+
+    Such a graph needs no decomposition, which takes torch as long as the export itself.
+    """
+    if sum(hasattr(module, "graph") for module in exported.graph_module.modules()) > 1 or _own_definitions(exported):
+        return False
+    for node in exported.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or schema is None:  # a function of Python, of sizes
+            continue
+        name = str(node.target.__name__)
+        if name in _CHECKS:
+            continue
+        if schema.is_mutable or not known(name) or _of_elements(node):
+            return False
+        if name.split(".")[0] in (*_WRITE_BUFFERS, *_CUTS):
+            return False
+    return True
+
+
+def _without_complex(exported: Any, known: Callable[[str], bool]) -> Any:
     """The graph, in which pairs of real numbers are in the place of complex ones, if it has any."""
     if not any(has_complex(one.graph) for one in exported.graph_module.modules() if hasattr(one, "graph")):
         return exported
+    every = _decompositions()
     for _ in range(_ROUNDS):
         nodes = [node for node in exported.graph.nodes if any(map(is_complex, (node, *node.all_input_nodes)))]
         missing = {one.target for one in nodes if one.target in every and not has_rule(one)}
@@ -656,7 +691,13 @@ def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard]
         message = f"the loss gives {len(losses)} values; it must give one tensor of one element"
         raise DiagnosticError([error("torch-loss", message, of_loss)])
     inputs = dict(zip(given, names, strict=True))
-    nodes = list(exported.graph.nodes)
+    places = {name: place for place, name in enumerate(exported.state_dict)}
+
+    def place(node: Any) -> int:
+        """Parameters come in the order of the model, and then the other nodes in their own."""
+        return places.get(kept[node.name].target, len(places)) if node.name in parameters else len(places)
+
+    nodes = sorted(exported.graph.nodes, key=place)
     return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))
 
 

@@ -248,3 +248,67 @@ def test_a_compiled_model_is_read_as_it_is_written():
     made = trained(torch.compile(Columns(), backend="eager"), batch, lambda m, x: m(x).square().mean())
     assert made.losses_apart() < 1e-9
     assert made.apart() < 1e-9
+
+
+def model_of(forward):
+    """A model whose loss is the mean square of what `forward(model, x)` gives."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 2)
+            self.norm = torch.nn.BatchNorm1d(2)
+
+        def forward(self, x):
+            return forward(self, x).square().mean()
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    ("forward", "decomposed"),
+    [
+        (lambda m, x: (m.linear(x) + 1).relu(), False),
+        (lambda m, x: m.linear(x).add_(1), True),
+        (lambda m, x: m.norm(m.linear(x)), True),
+        (lambda m, x: m.linear(x).nan_to_num(), True),
+    ],
+)
+def test_only_what_needs_it_is_decomposed(forward, decomposed, monkeypatch):
+    done = []
+    program = torch.export.ExportedProgram
+    whole = program.run_decompositions
+    monkeypatch.setattr(program, "run_decompositions", lambda *given: done.append(1) or whole(*given))
+    model = model_of(forward)
+    pt.trace(model, batch(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    assert bool(done) == decomposed
+    made = trained(model_of(forward), batch, lambda m, x: m(x))
+    assert made.losses_apart() < 1e-12
+    assert made.apart() < 1e-12
+
+
+def test_what_no_result_depends_on_is_left_out():
+    def forward(model, x):
+        model.linear(x).tanh()
+        return model.linear(x).relu()
+
+    model = model_of(forward)
+    training = pt.trace(model, batch(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    ops = [op.type for op in training.module["main"].main_block.ops]
+    assert "relu" in ops
+    assert "tanh" not in ops
+
+
+def test_parameters_stand_in_the_order_of_the_model():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(2, 1), torch.nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.first(self.second(x)).mean()
+
+    model = Model()
+    training = pt.trace(model, batch(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    names = [name for name in training.module["main"].main_block.vars if name.endswith(("weight", "bias"))]
+    assert names == ["first.weight", "first.bias", "second.weight", "second.bias"]
