@@ -133,7 +133,7 @@ class Compiled:
 
     `source` is the module that was given, with one element type for what its programs share. The programs do not depend
     on the order in which they are asked for. Where `prepare` made this of a module with mistakes, asking for programs
-    raises DiagnosticError.
+    raises DiagnosticError. `rewritten` is the source with the state that the mode adds to it; None: it adds none.
     """
 
     source: Module
@@ -142,6 +142,7 @@ class Compiled:
     warnings: tuple[Diagnostic, ...] = ()
     steps: Steps = field(default_factory=Steps, repr=False, compare=False)
     job: Job | None = None
+    rewritten: Module | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         """A summary of the compiled programs and the plan, in one line."""
@@ -228,7 +229,7 @@ def prepare(
         steps = Steps(on_pass)
         module, prepared = distribute(module, job, plan, steps)
         warnings = tuple(adjust_severities(prepared.warnings, allow=job.allow))
-        return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job)
+        return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job, prepared.rewritten)
 
 
 @check_arguments

@@ -98,7 +98,7 @@ def layout_of(job: Compiled | Module) -> Layout:
     """
     if isinstance(job, Module):
         held = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
-        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job, sources_of(job)))
     plan = job.plan
     held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
     elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
@@ -112,7 +112,7 @@ def layout_of(job: Compiled | Module) -> Layout:
         )
         held += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
-    variables = _put_together(held, job.source)
+    variables = _put_together(held, job.source, declared_variables(job))
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 
@@ -126,6 +126,12 @@ def _type(var: Var) -> TensorType:
 
 def _persistable_vars(variables: Mapping[str, Var]) -> Iterator[Var]:
     return (var for var in variables.values() if var.persistable and var.kind in KEPT)
+
+
+def declared_variables(job: Compiled) -> Mapping[str, Var]:
+    """The variables of block 0 of a job's source, and those that its mode adds, such as a state for each parameter."""
+    added = {} if job.rewritten is None else sources_of(job.rewritten)
+    return {**added, **sources_of(job.source)}
 
 
 def sources_of(module: Module) -> Mapping[str, Var]:
@@ -171,10 +177,10 @@ def _on_server(job: Compiled, number: int) -> Iterator[_MachineVar]:
     """
     endpoint = job.plan.pservers[number]
     role = job.pserver(endpoint)
-    program, source = role.main, sources_of(job.source)
+    program, source = role.main, declared_variables(job)
     cuts = {**_cut_with_parameters(job, program), **_overview(job, endpoint)}
     passing = _gradients(program)
-    passing.update(name for name, var in source.items() if not var.persistable)
+    passing.update(name for name, var in sources_of(job.source).items() if not var.persistable)
     passing -= _rates(program)
     named = job.plan.distributed_lookup_table
     tables = (named,) if isinstance(named, str) else named or ()
@@ -238,7 +244,7 @@ def _overview(job: Compiled, endpoint: str) -> dict[str, Place]:
 
 def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
     """Server variable -> (origin, offset) for all that is cut as the parameter that its block updates."""
-    source, here = sources_of(job.source), program.main_block.vars
+    source, here = declared_variables(job), program.main_block.vars
     slices = {s.gradient: (p, s) for p in job.plan.parameters if p.is_cut for s in p.slices}
     places: dict[str, Place] = {}
     for op in program.main_block.ops:
@@ -272,13 +278,16 @@ def _cut_like(
 # All machines
 
 
-def _put_together(held: Iterable[_MachineVar], module: Module) -> dict[str, Placed]:
+def _put_together(held: Iterable[_MachineVar], module: Module, declared: Mapping[str, Var]) -> dict[str, Placed]:
+    """The whole variables by name, in the order of names, with the dims and dtypes of `declared`. Those that the module
+    has not, or does not keep, are optional.
+    """
     source = sources_of(module)
     startup = module.programs.get(STARTUP)
     by_origin: dict[str, list[_MachineVar]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
-    result = {name: _place_variable(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
+    result = {name: _place_variable(name, by_origin[name], declared.get(name)) for name in sorted(by_origin)}
     for name, placed in result.items():
         started = startup.main_block.vars.get(name) if startup is not None else None
         shape = started.shape if started is not None else ()

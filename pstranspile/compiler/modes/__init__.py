@@ -39,11 +39,15 @@ class Emitter(Protocol):
 
 
 class Prepared(NamedTuple):
-    """The plan of a job for a module, and the emitter of its programs, none of which is made yet."""
+    """The plan of a job for a module, and the emitter of its programs, none of which is made yet.
+
+    `rewritten` is the module as the mode has rewritten it, with the state that it adds; None if it stays as it is.
+    """
 
     plan: Plan
     emitter: Emitter
     warnings: tuple[Diagnostic, ...] = ()
+    rewritten: Module | None = None
 
 
 class Mode(Protocol[F]):

@@ -693,11 +693,11 @@ def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard]
     inputs = dict(zip(given, names, strict=True))
     places = {name: place for place, name in enumerate(exported.state_dict)}
 
-    def place(node: Any) -> int:
+    def place_of_node(node: Any) -> int:
         """Parameters come in the order of the model, and then the other nodes in their own."""
         return places.get(kept[node.name].target, len(places)) if node.name in parameters else len(places)
 
-    nodes = sorted(exported.graph.nodes, key=place)
+    nodes = sorted(exported.graph.nodes, key=place_of_node)
     return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))
 
 

@@ -283,7 +283,7 @@ class ServerMode(Timing, ABC):
             warnings += _uncompensated_warnings(part.facts, part.plan)
             raise_errors(_needed_from_servers(part.facts))
         emitter = ServerJob(module, facts.combined_facts, plan, parts, facts.parts.reading, self, steps)
-        return Prepared(plan, emitter, (*facts.warnings, *warnings))
+        return Prepared(plan, emitter, (*facts.warnings, *warnings), module)
 
     def _plan(
         self, facts: ServerFacts, job: Job, given: Plan | PlanFile | None, steps: Steps
