@@ -139,7 +139,7 @@ def test_other_work_in_a_part_of_a_run_does_not_count():
 
 
 def test_a_pace_is_read_as_it_was_written(tmp_path: Path):
-    pace = Pace(0.0123, {"trainer_0": 0.01, "pserver_0": 0.002}, {})
+    pace = Pace(0.0123, {"trainer_0": 0.01, "pserver_0": 0.002}, {}, "sha256:12")
     (tmp_path / "pace.json").write_text(pace_text(pace))
     assert read_pace(str(tmp_path / "pace.json")) == pace
 
@@ -150,11 +150,12 @@ def test_a_pace_is_read_as_it_was_written(tmp_path: Path):
         "{}",
         "[1]",
         "{",
-        '{"version": 2, "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
-        '{"version": 1, "step": -1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
-        '{"version": 1, "step": 1.0, "machines": [{"machine": "trainer_0"}]}',
-        '{"version": 1, "step": 1.0, "machines": [7]}',
-        '{"version": 1, "step": 1.0, "machines": []}',
+        '{"version": 1, "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 2, "job": "", "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "job": "", "step": -1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "job": "", "step": 1.0, "machines": [{"machine": "trainer_0"}]}',
+        '{"version": 1, "job": "", "step": 1.0, "machines": [7]}',
+        '{"version": 1, "job": "", "step": 1.0, "machines": []}',
     ],
 )
 def test_other_files_have_no_pace(text: str, tmp_path: Path):
