@@ -242,8 +242,8 @@ def _machines(
         reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
     waits = False
     # Messages are copies of what they carry: those that are sent are kept until the other side has them, those that
-    # come until their values are replaced. A server writes an answer once for all trainers.
-    on_their_way = _sent_bytes(flows) + _received_bytes(flows) + _places_left(_received_bytes([flow]) for flow in flows)
+    # come until their values are replaced. A server writes an answer anew for each trainer.
+    on_their_way = _sent_bytes(flows) + _received_bytes(flows)
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages, on_their_way)]
     told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _message_endpoints(op))
     steps = [step]
@@ -258,29 +258,12 @@ def _machines(
         steps.append(of_server)
         waits = waits or waits_too
         count = float(told[server.endpoint] * plan.trainers)
-        own = flows[number : number + 1]
-        answers = _received_bytes(own) + _places_left([_sent_bytes(own)] * plan.trainers)
+        answers = _received_bytes(flows[number : number + 1]) * plan.trainers
         machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, count, answers))
     names = [machine.machine for machine in machines]
     places = places_of(plan, trainer, step)
     background = plan.geo is not None or (not waits and _goes_on(trainer))
     return tuple(machines), step.loops, Work(names, steps, flows, reduced, waits, places, background)
-
-
-def _places_left(frames: Iterable[float]) -> float:
-    """The bytes that frames of these sizes leave unused in the memory of the process that receives them.
-
-    The C library keeps what is freed. Where smaller values have come into the place of a frame, the next frame takes
-    another one. It is not known before a run where values lie: about every second frame is assumed to.
-    """
-    return sum(size for size in frames if LEAST_PLACE <= size < MOST_PLACE) / 2
-
-
-LEAST_PLACE = 1 << 18
-"""The bytes of the smallest frames that count there: others find room between values."""
-
-MOST_PLACE = 1 << 25
-"""The bytes of frames whose memory goes back to the system when they are freed."""
 
 
 def _sent_bytes(flows: Iterable[Flow]) -> float:
