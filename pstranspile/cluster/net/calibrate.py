@@ -17,10 +17,12 @@ import platform
 import selectors
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import pairwise
@@ -36,11 +38,14 @@ import numpy as np
 
 from pstranspile.cluster.data.serialized_feeds import read_value, serialize_value
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.loop import tune
 from pstranspile.cluster.net.metrics import Mark, Pace, quiet_pace
 from pstranspile.cluster.net.process import ProcessPlace, play
 from pstranspile.cluster.net.status import STATUS, StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
+from pstranspile.cluster.net.tls import SEALED, Guard
+from pstranspile.cluster.net.wire import check_sum
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
 from pstranspile.compiler.cost.profile import TIMED, Profile, Rate, Wire
@@ -540,8 +545,8 @@ def _machines(
             extra.append(max(0.0, (job.trainers + job.servers) / processors() - 1.0))
     found, factors = fit_machines(lines, times, of_ops, waking, extra)
     step, update, ask, lookup, message, of_rows, frame, byte = found
-    latency, rate = _link(effort)
-    return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate), factors, wake
+    wire = Wire(message, of_rows, frame, byte, *_link(effort), *_tls(effort))
+    return (step, update, ask, lookup), wire, factors, wake
 
 
 def fit_machines(
@@ -794,3 +799,90 @@ def _link(effort: Effort) -> tuple[float, float]:
             rates.append(size / (perf_counter() - start))
         other.join(10.0)
     return median(trips) / 2, max(rates)
+
+
+def _tls(effort: Effort) -> tuple[float, float]:
+    """The seconds of a processor that a frame and a byte take besides under TLS, at either end; zeros if OpenSSL has no
+    ciphers that need no certificates, which are encrypted as with them.
+
+    Frames of several sizes go from one end of a socket to the other, plainly with their check sums, and through TLS.
+    """
+    try:
+        listening, calling = (ssl.SSLContext(each) for each in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+        calling.check_hostname, calling.verify_mode = False, ssl.CERT_NONE
+        for context in (listening, calling):
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(WITHOUT_CERTIFICATES)
+        with work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work:
+            (work / "group.pem").write_text(GROUP)
+            listening.load_dh_params(str(work / "group.pem"))
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            near = socket.create_connection(server.getsockname())
+            far, _ = server.accept()
+        with closing(near), closing(far):
+            for each in (near, far):
+                tune(each)
+            ends = Guard(near, calling, False, "localhost"), Guard(far, listening, True, "")
+            shaking = [*ends]
+            while shaking:
+                with suppress(BlockingIOError):
+                    shaking[0].shake_hands()
+                    shaking.pop(0)
+                    continue
+                shaking.append(shaking.pop(0))
+            return _seconds_under_tls(effort, near, far, *ends)
+    except ssl.SSLError:
+        return 0.0, 0.0
+
+
+def _seconds_under_tls(effort: Effort, near: Any, far: Any, one: Guard, other: Guard) -> tuple[float, float]:
+    """The seconds that a frame and a byte take besides on the guarded connection of two sockets."""
+
+    def plain(out: deque[memoryview], most: int) -> None:
+        if out:
+            out[0] = out[0][near.send(out[0][:SEALED]) :]
+            if not out[0]:
+                out.popleft()
+
+    lines: list[list[float]] = []
+    more: list[float] = []
+    for size in FRAME_SIZES:
+        size //= effort.divisor
+        data, room = bytes(size), memoryview(bytearray(size))
+        spent: tuple[list[float], list[float]] = [], []
+        for _ in range(9 if effort.seconds else 2):
+            for held, write, read in zip(spent, (plain, one.write), (far.recv_into, other.read), strict=True):
+                start, out, at = thread_time(), deque([memoryview(data)]), 0
+                if held is spent[0]:
+                    check_sum(data)
+                while at < size:
+                    with suppress(BlockingIOError):
+                        write(out, SEALED)
+                    with suppress(BlockingIOError, ssl.SSLWantReadError):
+                        at += read(room[at:])
+                if held is spent[0]:
+                    check_sum(room)
+                held.append(thread_time() - start)
+        lines.append([2.0, 2.0 * size])
+        more.append(max(median(spent[1]) - median(spent[0]), 1e-9))
+    frame, byte = nonnegative_least_squares(lines, more)
+    return frame, byte
+
+
+FRAME_SIZES = (1 << 8, 1 << 12, 1 << 15, 1 << 18, 1 << 21)
+"""The bytes of these frames."""
+
+WITHOUT_CERTIFICATES = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"
+"""The cipher of this connection, which goes from this process to itself: keys are agreed on without certificates."""
+
+GROUP = """\
+-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+"""The group in which these keys are agreed on: ffdhe2048 of RFC 7919."""

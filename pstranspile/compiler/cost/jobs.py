@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
-from pstranspile.compiler.cost.profile import Link, Profile, Profiles, parse_crash, parse_link, read_profiles
+from pstranspile.compiler.cost.profile import (
+    Link,
+    Profile,
+    Profiles,
+    parse_crash,
+    parse_link,
+    read_profiles,
+    with_tls,
+)
 from pstranspile.compiler.cost.seconds import (
     Exchange,
     Flow,
@@ -136,7 +144,8 @@ def cost(
     (default: those that the author of the model gave).
 
     With the `profile` of its machines (that of `calibrate`, a file, or `trainers=FILE,servers=FILE`), also how long a
-    step takes. `link` is the link of each machine, such as "1Gb,200us" (default: that of the profile, inside a host);
+    step takes. `link` is the link of each machine, such as "1Gb,200us" or, if messages go through TLS, "1Gb,200us,tls"
+    (default: that of the profile, inside a host, without TLS);
     `processors` is how many the host has on which all machines run (None: each has a host of its own). `slow` says how
     many times slower machines are than their profile, or their links: `{"trainer_3": 2.0, "pserver_0:link": 10.0}`.
     `crash` is a machine that crashes, as `--crash` of `plan` takes it: "pserver_0,restart=2s,state_every=20".
@@ -181,7 +190,8 @@ def timing_of(
     profiles = Profiles(profiles, profiles) if isinstance(profiles, Profile) else profiles
     wire = profiles.servers.wire
     inside = Link(wire.bytes_per_second, wire.latency)
-    return profiles, inside if link is None else parse_link(link, inside.latency), processors
+    of_link = inside if link is None else parse_link(link, inside.latency)
+    return Profiles(*map(with_tls, profiles)) if of_link.tls else profiles, of_link, processors
 
 
 def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | None) -> PlanCost:

@@ -11,7 +11,8 @@
       "lookup": 2e-08,
       "wire": {
         "message": 2e-06, "message_of_rows": 8e-06, "frame": 3e-05, "byte": 4e-10,
-        "latency": 5e-05, "bytes_per_second": 2500000000.0
+        "latency": 5e-05, "bytes_per_second": 2500000000.0,
+        "tls_frame": 1e-05, "tls_byte": 6e-10
       },
       "families": [
         {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10}
@@ -72,7 +73,8 @@ class Wire(NamedTuple):
     `message`, `frame` and `byte` are seconds of a processor for each message, each frame, which carries the messages of
     a turn, and each byte, at either end; `message_of_rows` those that a message with ids, or rows of a table, takes
     besides. `latency` are the seconds from one end of the link to the other, and
-    `bytes_per_second` what it carries in each direction.
+    `bytes_per_second` what it carries in each direction. `tls_frame` and `tls_byte` are the seconds of a processor that
+    a frame and a byte take besides under TLS, at either end; both are 0 if that was not measured.
     """
 
     message: float
@@ -81,6 +83,8 @@ class Wire(NamedTuple):
     byte: float
     latency: float
     bytes_per_second: float
+    tls_frame: float = 0.0
+    tls_byte: float = 0.0
 
 
 class Profile(NamedTuple):
@@ -123,7 +127,8 @@ def crowded(profile: Profile, machines: int, processors: int) -> Profile:
     more = machines / processors - 1.0
     ops, other = (1.0 + more * (factor - 1.0) for factor in (profile.crowded_ops, profile.crowded))
     wire = profile.wire
-    busy = {name: getattr(wire, name) * other for name in ("message", "message_of_rows", "frame", "byte")}
+    named = ("message", "message_of_rows", "frame", "byte", "tls_frame", "tls_byte")
+    busy = {name: getattr(wire, name) * other for name in named}
     beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup", "wake")}
     families = {family: _slower(rate, ops) for family, rate in profile.families.items()}
     own = {kind: _slower(rate, ops) for kind, rate in profile.ops.items()}
@@ -194,7 +199,7 @@ def _profile(held: object) -> Profile:
         raise _Wrong("`families` must be a list")
     found = _families(cast("list[object]", families))
     step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
-    of_wire = Wire(*_numbers(wire_fields, Wire._fields, "wire."))
+    of_wire = Wire(*_numbers({"tls_frame": 0.0, "tls_byte": 0.0, **wire_fields}, Wire._fields, "wire."))
     said = FrozenMap(cast("dict[str, str]", measured))
     given = {"crowded_ops": 1.0, "crowded": 1.0, "wake": 0.0, **fields}
     of_ops, other, wake = _numbers(given, ("crowded_ops", "crowded", "wake"), "")
@@ -247,26 +252,41 @@ def _numbers(held: Mapping[str, Any], names: Iterable[str], where: str) -> list[
 
 
 class Link(NamedTuple):
-    """A link between machines: the bytes per second in each direction, and the seconds from one end to the other."""
+    """A link between machines: the bytes per second in each direction, and the seconds from one end to the other; and
+    whether messages go through TLS.
+    """
 
     bytes_per_second: float
     latency: float
+    tls: bool = False
 
 
-_LINK = Pattern(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T)(b|B)(?:,([0-9]+(?:\.[0-9]+)?)(us|ms|s))?")
+_LINK = Pattern(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T)(b|B)(?:,([0-9]+(?:\.[0-9]+)?)(us|ms|s))?(,tls)?")
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_link(text: str, latency: float = 0.0) -> Link:
-    """A link as text: `1Gb,200us` is a rate per second, in bits (b) or bytes (B), and a latency. Without one, it has
-    this `latency`. Raises ValueError for another text.
+    """A link as text: `1Gb,200us` is a rate per second, in bits (b) or bytes (B), and a latency; `1Gb,200us,tls` also
+    says that messages go through TLS. Without a latency, it has this `latency`. Raises ValueError for another text.
     """
     match = _LINK.fullmatch(text)
     rate = float(match[1]) * _SCALES[match[2]] / (8 if match[3] == "b" else 1) if match is not None else 0.0
     if match is None or rate < 1 or rate > 1e18:
-        raise ValueError(f"{text!r} is no link, such as 1Gb,200us or 125MB: a rate per second, and a latency")
-    return Link(rate, float(match[4]) * _UNITS[match[5]] if match[4] else latency)
+        raise ValueError(f"{text!r} is no link, such as 1Gb,200us or 125MB,tls: a rate per second, a latency, and TLS")
+    return Link(rate, float(match[4]) * _UNITS[match[5]] if match[4] else latency, match[6] is not None)
+
+
+def with_tls(profile: Profile) -> Profile:
+    """The profile of a machine whose messages go through TLS. Raises DiagnosticError (`cost-profile`) if it does not
+    say what that costs.
+    """
+    wire = profile.wire
+    if not wire.tls_frame and not wire.tls_byte:
+        message = "a profile does not say what TLS costs; `pstranspile calibrate` measures it"
+        raise DiagnosticError([error("cost-profile", message)])
+    guarded = wire._replace(frame=wire.frame + wire.tls_frame, byte=wire.byte + wire.tls_byte)
+    return profile._replace(wire=guarded)
 
 
 # Machines that are slower than their profile, as they are asked for.

@@ -52,6 +52,13 @@ def test_common_ops_have_rates_of_their_own():
     assert all(min(rate) >= 0 and max(rate) > 0 for rate in found.ops.values())
 
 
+def test_what_tls_costs_is_measured_without_certificates(monkeypatch: pytest.MonkeyPatch):
+    frame, byte = calibrate._tls(TINY)
+    assert frame + byte > 0
+    monkeypatch.setattr(calibrate, "WITHOUT_CERTIFICATES", "of no library")
+    assert calibrate._tls(TINY) == (0.0, 0.0)
+
+
 def test_another_file_is_not_replaced(capfd: pytest.CaptureFixture[str]):
     Path("notes.json").write_text("{}\n")
     assert main(["calibrate", "-o", "notes.json"]) == 1
