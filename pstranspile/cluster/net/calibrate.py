@@ -131,8 +131,8 @@ def processors() -> int:
 
 
 class TimedOps(NamedTuple):
-    """Ops of a step that ran as one, which have a kind and a family: their calls, operations and bytes touched, and the
-    seconds.
+    """Ops of a step that ran as one, which have a kind and a family: their calls, operations and bytes touched, whether
+    they are the first ones of that kind (see `OpCost`), and the seconds.
     """
 
     kind: str
@@ -140,6 +140,7 @@ class TimedOps(NamedTuple):
     calls: float
     operations: float
     touched: float
+    first: float
     seconds: float
 
 
@@ -161,7 +162,7 @@ def _rates(effort: Effort, tell: Callable[[str], object]) -> tuple[Mapping[Famil
 
 def _rate(ops: Sequence[TimedOps]) -> Rate:
     """The rate that fits ops best."""
-    return Rate(*nonnegative_least_squares([each[2:5] for each in ops], [each.seconds for each in ops]))
+    return Rate(*nonnegative_least_squares([each[2:6] for each in ops], [each.seconds for each in ops]))
 
 
 def _differ(ops: Sequence[TimedOps]) -> bool:
@@ -205,8 +206,8 @@ def _timed_ops(trial: Trial, effort: Effort) -> list[TimedOps]:
         ops = [costs[number] for number in numbers if number in costs]
         if ops:
             calls, operations = sum(op.runs * op.calls for op in ops), sum(op.operations for op in ops)
-            touched = sum(op.touched for op in ops)
-            result.append(TimedOps(ops[0].kind, ops[0].family, calls, operations, touched, max(spent, 1e-7)))
+            touched, first = sum(op.touched for op in ops), max(op.first for op in ops)
+            result.append(TimedOps(ops[0].kind, ops[0].family, calls, operations, touched, first, max(spent, 1e-7)))
     return result
 
 
@@ -363,6 +364,14 @@ def trials(divisor: int) -> Iterator[Trial]:
             out = L.layer_norm(L.elementwise_add(out, L.reshape(heads, [0, 8, wide])), begin_norm_axis=2)
         minimize(L.mean(out), SGD(0.0))
         yield trial("attention", model, {"x": floats(rows, 8, wide)}, rows)
+    for size in (4, 24, 120, 400):
+        size = of(size)
+        model = L.Draft(seed=1)
+        out = L.fc(L.data(model, "x", [size, 4]), size)
+        for _ in range(2):
+            out = L.dropout(out, 0.1)
+        minimize(L.mean(out), SGD(0.0))
+        yield trial("random numbers", model, {"x": floats(size, 4)}, size)
     for rows, wide in ((4, 4), (64, 16), (256, 64), (256, 512)):
         rows, wide = of(rows), of(wide)
         model = L.Draft(seed=1)
@@ -420,7 +429,8 @@ def trials(divisor: int) -> Iterator[Trial]:
         model = L.Draft(seed=1)
         x = L.data(model, "x", [-1, (4 if unit == "lstm" else 3) * width], lod_level=1)
         hidden = L.dynamic_lstm(x, 4 * width)[0] if unit == "lstm" else L.dynamic_gru(x, width)
-        minimize(L.mean(hidden), SGD(0.0))
+        pooled = [L.sequence_pool(hidden, kind) for kind in ("average", "sum", "max", "last")]
+        minimize(L.mean(L.sums(pooled)), SGD(0.0))
         offsets = [tokens * at // 4 for at in range(5)] if tokens >= 4 else [0, tokens]
         yield trial("sequences", model, {"x": LoDTensor(floats(tokens, x.shape[1]), [offsets])}, tokens)
     for tokens, width in ((8, 4), (100, 12), (300, 24)):

@@ -770,7 +770,8 @@ MOST_TURNS = 16
 def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate], own: Mapping[str, Rate]) -> list[float]:
     """The seconds of each op."""
     return [
-        rate_of(families, own, op.family, op.kind).seconds(op.runs * op.calls, op.operations, op.touched) for op in ops
+        rate_of(families, own, op.family, op.kind).seconds(op.runs * op.calls, op.operations, op.touched, op.first)
+        for op in ops
     ]
 
 

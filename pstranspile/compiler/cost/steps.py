@@ -35,6 +35,11 @@ from pstranspile.ops.work import (
 MOST_LEVELS = 10_000
 """The number of ops of a step from which on the memory of a block is told by its most alone."""
 
+FORGOTTEN = 1 << 21
+"""The bytes that are touched between two ops of a kind, after which the second one is as a first one: about those of a
+core's own cache.
+"""
+
 SEQUENCE = 32
 """The length of the longest sequence of a batch, if no example tells it."""
 
@@ -44,7 +49,9 @@ class OpCost(NamedTuple):
     writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
     `calls`: a recurrent op has some for each step of the longest sequence, and some more. `kind` names the ops whose
     rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, and with
-    " spread" if it works on each element of one input and spreads a smaller one over it.
+    " spread" if it works on each element of one input and spreads a smaller one over it. `first` is 1 for the first op of
+    its kind in a step, and for one since whose last one so much was touched that the processor's caches have forgotten
+    it (`FORGOTTEN`): its code has to come from memory.
     """
 
     block: int
@@ -56,6 +63,7 @@ class OpCost(NamedTuple):
     family: Family
     calls: int = 1
     kind: str = ""
+    first: int = 0
 
 
 class StepCost(NamedTuple):
@@ -134,6 +142,10 @@ class _StepWalk:
         }
         """The numbers of sequences of each value, the outermost level first."""
         self.ops: list[OpCost] = []
+        self.touched = 0.0
+        """The bytes that ops have touched."""
+        self.ran: dict[str, float] = {}
+        """The bytes that had been touched when an op of a kind ran last."""
         self.loops = 0
         self.runs = _runs_of(program)
         self.peaks: dict[int, int] = {}
@@ -200,7 +212,11 @@ class _StepWalk:
                 family = family_with(op, inputs, outputs, sparse=sparse)
                 calls = calls_of(op.type, min(self.longest, self.rows))
                 kind = kind_of(op.type, family, inputs)
-                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls, kind))
+                first = int(self.touched - self.ran.get(kind, -2 * FORGOTTEN) > FORGOTTEN)
+                self.touched += moved
+                self.ran[kind] = self.touched
+                cost = OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls, kind, first)
+                self.ops.append(cost)
             self._remember(memory, op, number, index)
         levels = memory.levels(len(ops))
         peak = self.peaks[index] = max(
