@@ -132,7 +132,7 @@ def processors() -> int:
 
 class TimedOps(NamedTuple):
     """Ops of a step that ran as one, which have a kind and a family: their calls, operations and bytes touched, whether
-    they are the first ones of that kind (see `OpCost`), and the seconds.
+    they are the first ones of that kind, the far bytes (see `OpCost`), and the seconds.
     """
 
     kind: str
@@ -141,6 +141,7 @@ class TimedOps(NamedTuple):
     operations: float
     touched: float
     first: float
+    far: float
     seconds: float
 
 
@@ -162,7 +163,7 @@ def _rates(effort: Effort, tell: Callable[[str], object]) -> tuple[Mapping[Famil
 
 def _rate(ops: Sequence[TimedOps]) -> Rate:
     """The rate that fits ops best."""
-    return Rate(*nonnegative_least_squares([each[2:6] for each in ops], [each.seconds for each in ops]))
+    return Rate(*nonnegative_least_squares([each[2:7] for each in ops], [each.seconds for each in ops]))
 
 
 def _differ(ops: Sequence[TimedOps]) -> bool:
@@ -206,8 +207,9 @@ def _timed_ops(trial: Trial, effort: Effort) -> list[TimedOps]:
         ops = [costs[number] for number in numbers if number in costs]
         if ops:
             calls, operations = sum(op.runs * op.calls for op in ops), sum(op.operations for op in ops)
-            touched, first = sum(op.touched for op in ops), max(op.first for op in ops)
-            result.append(TimedOps(ops[0].kind, ops[0].family, calls, operations, touched, first, max(spent, 1e-7)))
+            touched, far = sum(op.touched for op in ops), sum(op.far for op in ops)
+            numbers_of = calls, operations, touched, max(op.first for op in ops), far
+            result.append(TimedOps(ops[0].kind, ops[0].family, *numbers_of, max(spent, 1e-7)))
     return result
 
 
@@ -389,11 +391,11 @@ def trials(divisor: int) -> Iterator[Trial]:
         for _ in range(4):
             L.matmul(x, y)
         yield trial("products", model, {"x": floats(rows, inner), "y": floats(inner, wide)}, rows)
-    for rows, wide in ((8, 8), (32, 32), (64, 128), (256, 256), (12, 800)):
+    for rows, wide in ((8, 8), (32, 32), (64, 128), (256, 256), (12, 800), (24, 1200)):
         rows, wide = of(rows), of(wide)
         model = L.Draft(seed=1)
         hidden = L.data(model, "x", [-1, wide])
-        for act in ("relu", "tanh", "relu", "sigmoid"):
+        for act in ("relu", "tanh", "sigmoid") * 2:
             hidden = L.fc(hidden, wide, act=act)
         minimize(L.mean(hidden), SGD(0.0))
         yield trial("layers", model, {"x": floats(rows, wide)}, rows)

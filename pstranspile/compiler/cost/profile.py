@@ -15,10 +15,10 @@
         "tls_frame": 1e-05, "tls_byte": 6e-10
       },
       "families": [
-        {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10, "first": 3e-06}
+        {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10, "first": 3e-06, "far": 0.0}
       ],
       "ops": [
-        {"op": "mul", "call": 2e-06, "operation": 2e-11, "byte": 9e-11, "first": 5e-06}
+        {"op": "mul", "call": 2e-06, "operation": 2e-11, "byte": 9e-11, "first": 5e-06, "far": 5e-11}
       ],
       "crowded_ops": 1.1,
       "crowded": 1.4
@@ -26,7 +26,7 @@
 
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
 reads and writes: those of its own, if `ops` has them, or else those of its family. The first op of a kind in a step
-takes `first` seconds more, as its code is not in the caches. A machine that has slept until a
+takes `first` seconds more, as its code is not in the caches, and `far` for each byte of inputs that are not. A machine that has slept until a
 message came needs `wake` seconds more for its turn. All seconds are of one processor, but for the latency of the link.
 Where twice as many machines run on a host as it has processors, they find less in the caches: ops take `crowded_ops`
 times as long, all else `crowded` times; more with more machines, in proportion.
@@ -57,20 +57,22 @@ TIMED: tuple[Family, ...] = tuple(family for family in FAMILIES if family != "me
 
 
 class Rate(NamedTuple):
-    """The seconds of an op of a family: for each call, each floating-point operation and each byte that it touches, and
-    those that the first op of a kind in a step takes besides.
+    """The seconds of an op of a family: for each call, each floating-point operation and each byte that it touches;
+    those that the first op of a kind in a step takes besides, and those of each byte that no op has touched lately.
     """
 
     call: float
     operation: float
     byte: float
     first: float = 0.0
+    far: float = 0.0
 
-    def seconds(self, calls: float, operations: float, touched: float, firsts: float = 0.0) -> float:
-        """The seconds of so many calls that have these operations and touch these bytes together, of which so many are
-        the first ones of their kind.
+    def seconds(self, calls: float, operations: float, touched: float, firsts: float = 0.0, far: float = 0.0) -> float:
+        """The seconds of so many calls that have these operations and touch these bytes together; so many of the calls
+        are the first ones of their kind, and so many of the bytes are `far`.
         """
-        return calls * self.call + operations * self.operation + touched * self.byte + firsts * self.first
+        near = calls * self.call + operations * self.operation + touched * self.byte
+        return near + firsts * self.first + far * self.far
 
 
 class Wire(NamedTuple):
@@ -223,7 +225,7 @@ def _families(held: Iterable[object]) -> Mapping[Family, Rate]:
         name = _BY_NAME.get(str(fields.get("family")))
         if name is None or name in result:
             raise _Wrong(f"{json.dumps(fields.get('family'))[:60]} is no family of ops, or is there twice")
-        result[name] = Rate(*_numbers({"first": 0.0, **fields}, Rate._fields, f"{name}."))
+        result[name] = Rate(*_numbers({"first": 0.0, "far": 0.0, **fields}, Rate._fields, f"{name}."))
     missing = [family for family in TIMED if family not in result]
     if missing:
         raise _Wrong(f"families are missing: {name_list(missing, 4)}")
@@ -239,7 +241,7 @@ def _ops(held: object) -> Mapping[str, Rate]:
         kind = fields.get("op")
         if not isinstance(kind, str) or kind in result:
             raise _Wrong(f"{json.dumps(kind)[:60]} is no op, or is there twice")
-        result[kind] = Rate(*_numbers({"first": 0.0, **fields}, Rate._fields, f"{kind[:60]}."))
+        result[kind] = Rate(*_numbers({"first": 0.0, "far": 0.0, **fields}, Rate._fields, f"{kind[:60]}."))
     return FrozenMap(result)
 
 

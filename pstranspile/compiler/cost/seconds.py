@@ -770,7 +770,9 @@ MOST_TURNS = 16
 def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate], own: Mapping[str, Rate]) -> list[float]:
     """The seconds of each op."""
     return [
-        rate_of(families, own, op.family, op.kind).seconds(op.runs * op.calls, op.operations, op.touched, op.first)
+        rate_of(families, own, op.family, op.kind).seconds(
+            op.runs * op.calls, op.operations, op.touched, op.first, op.far
+        )
         for op in ops
     ]
 

@@ -9,7 +9,7 @@ are counted for each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -49,9 +49,10 @@ class OpCost(NamedTuple):
     writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
     `calls`: a recurrent op has some for each step of the longest sequence, and some more. `kind` names the ops whose
     rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, and with
-    " spread" if it works on each element of one input and spreads a smaller one over it. `first` is 1 for the first op of
-    its kind in a step, and for one since whose last one so much was touched that the processor's caches have forgotten
-    it (`FORGOTTEN`): its code has to come from memory.
+    " spread" if it works on each element of one input and spreads a smaller one over it. `first` is 1 for the first op
+    of its kind in a step, and for one since whose last one so much was touched that the processor's caches have
+    forgotten it (`FORGOTTEN`): its code has to come from memory. So do the `far` bytes of inputs that no op has touched
+    for as long.
     """
 
     block: int
@@ -64,6 +65,7 @@ class OpCost(NamedTuple):
     calls: int = 1
     kind: str = ""
     first: int = 0
+    far: float = 0.0
 
 
 class StepCost(NamedTuple):
@@ -146,6 +148,8 @@ class _StepWalk:
         """The bytes that ops have touched."""
         self.ran: dict[str, float] = {}
         """The bytes that had been touched when an op of a kind ran last."""
+        self.seen: dict[str, float] = {}
+        """The bytes that had been touched after the last op that read or made a value."""
         self.loops = 0
         self.runs = _runs_of(program)
         self.peaks: dict[int, int] = {}
@@ -215,8 +219,10 @@ class _StepWalk:
                 first = int(self.touched - self.ran.get(kind, -2 * FORGOTTEN) > FORGOTTEN)
                 self.touched += moved
                 self.ran[kind] = self.touched
-                cost = OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls, kind, first)
-                self.ops.append(cost)
+                far = min(sum(self._far(op, index)), moved) * runs
+                self.seen.update(dict.fromkeys((*op.input_names, *op.output_names), self.touched))
+                of_runs = work * runs, moved * runs, runs
+                self.ops.append(OpCost(index, number, op.type, *of_runs, family, calls, kind, first, far))
             self._remember(memory, op, number, index)
         levels = memory.levels(len(ops))
         peak = self.peaks[index] = max(
@@ -229,6 +235,14 @@ class _StepWalk:
                 blocks = [[max(inner, default=0) for inner in blocks]]
             every += [level + more for inner in blocks for more in inner] or [level]
         return peak
+
+    def _far(self, op: Op, block: int) -> Iterator[int]:
+        """Yields the bytes of the inputs of an op that no op has touched lately."""
+        dims_only = facts_of(op.type).dims_only.split()
+        for slot, names in op.inputs.items():
+            for name in dict.fromkeys(names if slot not in dims_only else ()):
+                if name != EMPTY_NAME and self.touched - self.seen.get(name, -2 * FORGOTTEN) > FORGOTTEN:
+                    yield self._bytes(name, block)
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
         """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""
