@@ -26,10 +26,10 @@
 
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
 reads and writes: those of its own, if `ops` has them, or else those of its family. The first op of a kind in a step
-takes `first` seconds more, as its code is not in the caches, and `far` for each byte of inputs that are not. A machine that has slept until a
-message came needs `wake` seconds more for its turn. All seconds are of one processor, but for the latency of the link.
-Where twice as many machines run on a host as it has processors, they find less in the caches: ops take `crowded_ops`
-times as long, all else `crowded` times; more with more machines, in proportion.
+takes `first` seconds more, as its code is not in the caches, and `far` for each byte of inputs that are not. A machine
+that has slept until a message came needs `wake` seconds more for its turn. All seconds are of one processor, but for
+the latency of the link. Where twice as many machines run on a host as it has processors, they find less in the caches:
+ops take `crowded_ops` times as long, all else `crowded` times; more with more machines, in proportion.
 """
 
 from __future__ import annotations
