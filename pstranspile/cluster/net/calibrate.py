@@ -48,11 +48,12 @@ from pstranspile.cluster.net.tls import SEALED, Guard
 from pstranspile.cluster.net.wire import check_sum
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
-from pstranspile.compiler.cost.profile import TIMED, Profile, Rate, Wire
-from pstranspile.compiler.cost.seconds import Work, sum_of_ops
+from pstranspile.compiler.cost.profile import TIMED, Link, Profile, Profiles, Rate, Wire
+from pstranspile.compiler.cost.seconds import Work, job_seconds, sum_of_ops
 from pstranspile.compiler.cost.steps import step_cost
 from pstranspile.compiler.folders import files_of
 from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.argument_checks import check_arguments
@@ -105,14 +106,19 @@ def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
 def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
     """The profile of this host, measured with some effort."""
     families, ops = _rates(effort, tell)
-    seconds, wire, factors, wake = _machines(effort, families, ops, tell)
+    tell("measuring how long a process takes to wake")
+    wake = _wake(effort)
+    jobs = [*_measured_jobs(effort, tell)]
+    seconds, wire, factors = _machines(effort, families, ops, wake, jobs)
     with_what = {
         "arithmetic": arithmetic_name(""),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "pstranspile": _version(),
     }
-    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors, ops, wake)
+    found = Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors, ops, wake)
+    found = found._replace(delay=delay_in(found, jobs))
+    return found._replace(sharing=sharing_in(found, jobs))
 
 
 def _version() -> str:
@@ -518,30 +524,30 @@ SLEEP = 5e-4
 """The seconds of such a sleep."""
 
 
-class _Job(NamedTuple):
-    """A job that was measured: its machines of each kind, what they do and exchange in a step, and their pace."""
+class MeasuredJob(NamedTuple):
+    """A job that was measured: its machines of each kind, its plan, what they do and exchange in a step, and their
+    pace.
+    """
 
     trainers: int
     servers: int
+    plan: Plan
     work: Work
     pace: Pace
 
 
 def _machines(
-    effort: Effort, families: Mapping[Family, Rate], ops: Mapping[str, Rate], tell: Callable[[str], object]
-) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float], float]:
+    effort: Effort, families: Mapping[Family, Rate], ops: Mapping[str, Rate], wake: float, jobs: Iterable[MeasuredJob]
+) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float]]:
     """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; those of messages;
-    the factors of ops, and of all else, where twice as many machines run as the host has processors; and the seconds to
-    wake.
+    and the factors of ops, and of all else, where twice as many machines run as the host has processors.
     """
     lines: list[list[float]] = []
     times: list[float] = []
     of_ops: list[float] = []
     extra: list[float] = []
     waking: list[float] = []
-    tell("measuring how long a process takes to wake")
-    wake = _wake(effort)
-    for job in _measured_jobs(effort, tell):
+    for job in jobs:
         trained, *served = (sum_of_ops(step, families, ops) for step in job.work.steps)
         told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in job.work.flows]
         asked = sum(flow.looked_up for flow in job.work.flows)
@@ -558,7 +564,55 @@ def _machines(
     found, factors = fit_machines(lines, times, of_ops, waking, extra)
     step, update, ask, lookup, message, of_rows, frame, byte = found
     wire = Wire(message, of_rows, frame, byte, *_link(effort), *_tls(effort))
-    return (step, update, ask, lookup), wire, factors, wake
+    return (step, update, ask, lookup), wire, factors
+
+
+def _simulated_step(profile: Profile, job: MeasuredJob) -> float:
+    """The seconds of a step of a job on this host, as they are predicted."""
+    link = Link(profile.wire.bytes_per_second, profile.wire.latency)
+    return job_seconds(job.plan, job.work, 1, Profiles(profile, profile), link, processors()).step
+
+
+def delay_in(profile: Profile, jobs: Iterable[MeasuredJob]) -> float:
+    """The seconds until a machine is scheduled for which a frame has come, for which steps are longer than they are
+    predicted without; of jobs that have a processor for each machine, the median.
+    """
+    found: list[float] = []
+    for job in jobs:
+        if job.trainers + job.servers <= processors():
+            waits = sum(max(flow.exchanges[place].frames for flow in job.work.flows) for place in range(3))
+            found.append((job.pace.step - _simulated_step(profile, job)) / (2 * max(waits, 1.0)))
+    return max(median(found), 0.0) if found else 0.0
+
+
+def sharing_in(profile: Profile, jobs: Iterable[MeasuredJob]) -> float:
+    """How many times longer turns take that share processors than they are predicted; of jobs with more machines than
+    processors, the median of the numbers with which a step is predicted to be as long as it is. Jobs whose turns hardly
+    share processors tell nothing.
+    """
+    found: list[float] = []
+    for job in jobs:
+        if job.trainers + job.servers > processors():
+            low, high = 1.0, MOST_SHARING
+            least, most = (_simulated_step(profile._replace(sharing=each), job) for each in (low, high))
+            if most < TELLING * least:
+                continue
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                longer = _simulated_step(profile._replace(sharing=middle), job) > job.pace.step
+                low, high = (low, middle) if longer else (middle, high)
+            found.append(low)
+    return median(found) if found else 1.0
+
+
+MOST_SHARING = 4.0
+"""The most times that turns take longer."""
+
+TELLING = 1.5
+"""How many times longer a step is with so much longer turns, at least, in a job that tells how long they are."""
+
+HALVINGS = 8
+"""How often the numbers between 1 and this are halved."""
 
 
 def fit_machines(
@@ -601,7 +655,7 @@ ROUNDS = 12
 # The machines of these jobs are forked from a process that has imported all they need, so that none waits for that.
 
 
-def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[_Job]:
+def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[MeasuredJob]:
     """Yields the jobs of calibration, measured. Raises DiagnosticError."""
     command = [sys.executable, "-c", f"from {__name__} import {fork_jobs.__name__} as work; work()"]
     environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
@@ -633,7 +687,7 @@ def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[_J
                 if not told:
                     raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")])
                 marks = {role: [Mark(*each) for each in of] for role, of in json.loads(told).items()}
-                yield _Job(trainers, servers, calculated, quiet_pace(marks))
+                yield MeasuredJob(trainers, servers, compiled.plan, calculated, quiet_pace(marks))
         except BrokenPipeError:
             raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")]) from None
         finally:

@@ -7,6 +7,7 @@
       "step": 0.00012,
       "update": 0.00015,
       "wake": 6e-05,
+      "delay": 4e-05,
       "ask": 3e-08,
       "lookup": 2e-08,
       "wire": {
@@ -21,7 +22,8 @@
         {"op": "mul", "call": 2e-06, "operation": 2e-11, "byte": 9e-11, "first": 5e-06, "far": 5e-11}
       ],
       "crowded_ops": 1.1,
-      "crowded": 1.4
+      "crowded": 1.4,
+      "sharing": 1.2
     }
 
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
@@ -104,7 +106,9 @@ class Profile(NamedTuple):
     `crowded_ops` says how many times slower ops are where twice as many machines run on a host as it has processors,
     `crowded` how many times slower all else. `ops` has the rates of ops that were measured by themselves, by the kind
     of `OpCost`. `wake` are the seconds that a machine needs besides for a turn for which it was asleep: it is scheduled
-    again, and finds less in the caches.
+    again, and finds less in the caches. `delay` are the seconds, of no processor, until it is scheduled. `sharing` says
+    how many times longer turns take while more of them go on than the host has processors than if these were never
+    idle.
     """
 
     processors: int
@@ -119,6 +123,8 @@ class Profile(NamedTuple):
     crowded: float = 1.0
     ops: Mapping[str, Rate] = EMPTY
     wake: float = 0.0
+    delay: float = 0.0
+    sharing: float = 1.0
 
     def __repr__(self) -> str:
         """`<Profile: 8 processors, numpy>`."""
@@ -161,11 +167,13 @@ def profile_text(profile: Profile) -> str:
             "ask": profile.ask,
             "lookup": profile.lookup,
             "wake": profile.wake,
+            "delay": profile.delay,
             "wire": profile.wire._asdict(),
             "families": families,
             "ops": ops,
             "crowded_ops": profile.crowded_ops,
             "crowded": profile.crowded,
+            "sharing": profile.sharing,
         }
     )
 
@@ -209,10 +217,10 @@ def _profile(held: object) -> Profile:
     step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
     of_wire = Wire(*_numbers({"tls_frame": 0.0, "tls_byte": 0.0, **wire_fields}, Wire._fields, "wire."))
     said = FrozenMap(cast("dict[str, str]", measured))
-    given = {"crowded_ops": 1.0, "crowded": 1.0, "wake": 0.0, **fields}
-    of_ops, other, wake = _numbers(given, ("crowded_ops", "crowded", "wake"), "")
+    given = {"crowded_ops": 1.0, "crowded": 1.0, "sharing": 1.0, "wake": 0.0, "delay": 0.0, **fields}
+    of_ops, other, *later = _numbers(given, ("crowded_ops", "crowded", "wake", "delay", "sharing"), "")
     own = _ops(fields.get("ops", []))
-    return Profile(processors, said, step, update, ask, lookup, of_wire, found, of_ops, other, own, wake)
+    return Profile(processors, said, step, update, ask, lookup, of_wire, found, of_ops, other, own, *later)
 
 
 _BY_NAME: Mapping[str, Family] = {family: family for family in TIMED}
@@ -249,7 +257,7 @@ def _numbers(held: Mapping[str, Any], names: Iterable[str], where: str) -> list[
     result: list[float] = []
     for name in names:
         value = held.get(name)
-        least = 1.0 if name == "bytes_per_second" else 0.0
+        least = 1.0 if name in ("bytes_per_second", "sharing") else 0.0
         if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < least:
             raise _Wrong(f"`{where}{name}` must be a number {'above' if least else 'of at least'} 0")
         result.append(float(value))

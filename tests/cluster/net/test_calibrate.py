@@ -13,6 +13,7 @@ from pstranspile.cluster.net.calibrate import TINY, fit_machines, measure, nonne
 from pstranspile.cluster.net.metrics import Mark, Pace, note_mark, pace_text, quiet_pace, read_pace, steady_pace
 from pstranspile.compiler.cost.profile import TIMED, read_profile
 from pstranspile.tools.cli import main
+from tests.compiler.cost.test_seconds import REAL
 
 
 @pytest.fixture(autouse=True)
@@ -177,3 +178,24 @@ def test_what_a_process_reported_before_it_was_started_again_does_not_count():
     assert held == [Mark(15, 0.02, 3.0)]
     note_mark(held, Mark(16, 0.03, 3.1))
     assert len(held) == 2
+
+
+def test_delays_and_sharing_are_those_with_which_steps_are_as_long_as_measured(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(calibrate, "processors", lambda: 2)
+    module = ps.load(Path(__file__).parents[3] / "examples" / "regression.ir")
+    true = REAL._replace(delay=3e-4, sharing=1.25)
+    jobs: list[calibrate.MeasuredJob] = []
+    for trainers, servers in ((1, 1), (1, 1), (8, 2), (6, 2)):
+        compiled = ps.compile(module, ps.Job(pservers=servers, trainers=trainers, batch_rows=640))
+        work = ps.cost(compiled).work
+        assert work is not None
+        job = calibrate.MeasuredJob(trainers, servers, compiled.plan, work, Pace(0.0, {}, {}))
+        jobs.append(job._replace(pace=Pace(calibrate._simulated_step(true, job), {}, {})))
+    assert calibrate.delay_in(REAL, jobs) == pytest.approx(3e-4, rel=1e-3)
+    late = REAL._replace(delay=3e-4)
+    assert calibrate.sharing_in(late, jobs) == pytest.approx(1.25, abs=0.02)
+    assert calibrate.delay_in(REAL, jobs[2:]) == 0.0
+    assert calibrate.sharing_in(late, jobs[:2]) == 1.0
+    assert calibrate.sharing_in(late, [job._replace(pace=Pace(0.0, {}, {})) for job in jobs[2:]]) == pytest.approx(
+        1.0, abs=0.02
+    )

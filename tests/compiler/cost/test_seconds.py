@@ -376,3 +376,20 @@ def test_wrong_usage(words: list[str], said: str, folder: Path, capfd: pytest.Ca
 def test_a_profile_that_is_none_is_a_finding(folder: Path, capfd: pytest.CaptureFixture[str]):
     assert main(["plan", "net.ir", "--pservers", "1", "--cost", "--profile", "net.ir"]) == 1
     assert "error[cost-profile]" in capfd.readouterr().err
+
+
+def test_a_machine_is_scheduled_some_time_after_a_frame_has_come():
+    """Once on either side, for each exchange that is waited for."""
+    late = REAL._replace(delay=1e-3)
+    assert seconds(compiled(), late).step - seconds(compiled(), REAL).step == pytest.approx(2e-3)
+    servers = Profiles(REAL, REAL._replace(delay=4e-3))
+    assert seconds(compiled(), servers).step - seconds(compiled(), REAL).step == pytest.approx(4e-3)
+
+
+def test_turns_that_share_processors_are_longer():
+    """With a processor for each machine, none is."""
+    shared = REAL._replace(sharing=1.5)
+    for processors, is_longer in ((1, True), (3, False), (None, False)):
+        steps = [seconds(compiled(), of, processors=processors).step for of in (REAL, shared)]
+        assert (steps[1] > steps[0]) is is_longer
+        assert steps[1] <= 1.5 * steps[0] + 1e-9
