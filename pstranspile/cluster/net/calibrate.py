@@ -127,6 +127,32 @@ def _version() -> str:
     return pstranspile.__version__
 
 
+class OtherPrograms:
+    """What other programs use of the processors of this host, from here on."""
+
+    def __init__(self) -> None:
+        self._used, self._begin = _used_by_others(), perf_counter()
+
+    @property
+    def share(self) -> float:
+        """Their share of all processors until now; 0 where the system does not tell."""
+        passed = (perf_counter() - self._begin) * (os.cpu_count() or 1)
+        return min(max((_used_by_others() - self._used) / max(passed, 1e-9), 0.0), 1.0)
+
+
+def _used_by_others() -> float:
+    """The seconds for which processors have worked for other processes than this one and those that it has started and
+    seen end; 0 where the system does not tell.
+    """
+    try:
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return 0.0
+    tick = os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, of_devices, soft, *_ = (int(word) / tick for word in words)
+    return user + nice + system + of_devices + soft - sum(os.times()[:4])
+
+
 def processors() -> int:
     """The number of processors that this process may use."""
     usable = getattr(os, "sched_getaffinity", None)

@@ -53,6 +53,23 @@ def test_common_ops_have_rates_of_their_own():
     assert all(min(rate) >= 0 and max(rate) > 0 for rate in found.ops.values())
 
 
+@pytest.mark.parametrize(("used", "told"), [(0.05, False), (0.5, True)])
+def test_it_is_told_if_other_programs_were_busy(
+    used: float, told: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(calibrate.OtherPrograms, "share", property(lambda self: used))
+    assert main(["calibrate", "-o", "host.json"]) == 0
+    assert (f"other programs used {used:.0%} of the processors meanwhile" in capfd.readouterr().err) is told
+
+
+def test_what_other_programs_use_is_a_share_of_all_processors(monkeypatch: pytest.MonkeyPatch):
+    times = iter([100.0, 110.0])
+    seconds = iter([5.0, 5.0 + 10.0 * (os.cpu_count() or 1) / 4])
+    monkeypatch.setattr(calibrate, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(calibrate, "_used_by_others", lambda: next(seconds))
+    assert calibrate.OtherPrograms().share == pytest.approx(0.25)
+
+
 def test_what_tls_costs_is_measured_without_certificates(monkeypatch: pytest.MonkeyPatch):
     frame, byte = calibrate._tls(TINY)
     assert frame + byte > 0
