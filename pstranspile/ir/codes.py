@@ -51,6 +51,7 @@ OwnCode = Literal[
     "collective-sparse",
     "collective-undeclared",
     "collective-unsummed",
+    "cost-measured",
     "cost-profile",
     "data-carried",
     "data-column",

@@ -17,10 +17,12 @@ import platform
 import selectors
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import pairwise
@@ -36,18 +38,22 @@ import numpy as np
 
 from pstranspile.cluster.data.serialized_feeds import read_value, serialize_value
 from pstranspile.cluster.net.job import JobFolder, load_job_folder
+from pstranspile.cluster.net.loop import tune
 from pstranspile.cluster.net.metrics import Mark, Pace, quiet_pace
 from pstranspile.cluster.net.process import ProcessPlace, play
 from pstranspile.cluster.net.status import STATUS, StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
+from pstranspile.cluster.net.tls import SEALED, Guard
+from pstranspile.cluster.net.wire import check_sum
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
-from pstranspile.compiler.cost.profile import TIMED, Profile, Rate, Wire
-from pstranspile.compiler.cost.seconds import Work, sum_of_ops
+from pstranspile.compiler.cost.profile import TIMED, Link, Profile, Profiles, Rate, Wire
+from pstranspile.compiler.cost.seconds import Work, job_seconds, sum_of_ops
 from pstranspile.compiler.cost.steps import step_cost
 from pstranspile.compiler.folders import files_of
 from pstranspile.compiler.job import Job
+from pstranspile.compiler.plan.plan import Plan
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.argument_checks import check_arguments
@@ -100,20 +106,51 @@ def calibrate(*, tell: Callable[[str], object] | None = None) -> Profile:
 def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
     """The profile of this host, measured with some effort."""
     families, ops = _rates(effort, tell)
-    seconds, wire, factors, wake = _machines(effort, families, ops, tell)
+    tell("measuring how long a process takes to wake")
+    wake = _wake(effort)
+    jobs = [*_measured_jobs(effort, tell)]
+    seconds, wire, factors = _machines(effort, families, ops, wake, jobs)
     with_what = {
         "arithmetic": arithmetic_name(""),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "pstranspile": _version(),
     }
-    return Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors, ops, wake)
+    found = Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors, ops, wake)
+    found = found._replace(delay=delay_in(found, jobs))
+    return found._replace(sharing=sharing_in(found, jobs))
 
 
 def _version() -> str:
     import pstranspile
 
     return pstranspile.__version__
+
+
+class OtherPrograms:
+    """What other programs use of the processors of this host, from here on."""
+
+    def __init__(self) -> None:
+        self._used, self._begin = _used_by_others(), perf_counter()
+
+    @property
+    def share(self) -> float:
+        """Their share of all processors until now; 0 where the system does not tell."""
+        passed = (perf_counter() - self._begin) * (os.cpu_count() or 1)
+        return min(max((_used_by_others() - self._used) / max(passed, 1e-9), 0.0), 1.0)
+
+
+def _used_by_others() -> float:
+    """The seconds for which processors have worked for other processes than this one and those that it has started and
+    seen end; 0 where the system does not tell.
+    """
+    try:
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return 0.0
+    tick = os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, of_devices, soft, *_ = (int(word) / tick for word in words)
+    return user + nice + system + of_devices + soft - sum(os.times()[:4])
 
 
 def processors() -> int:
@@ -126,8 +163,8 @@ def processors() -> int:
 
 
 class TimedOps(NamedTuple):
-    """Ops of a step that ran as one, which have a kind and a family: their calls, operations and bytes touched, and the
-    seconds.
+    """Ops of a step that ran as one, which have a kind and a family: their calls, operations and bytes touched, whether
+    they are the first ones of that kind, the far bytes (see `OpCost`), and the seconds.
     """
 
     kind: str
@@ -135,6 +172,8 @@ class TimedOps(NamedTuple):
     calls: float
     operations: float
     touched: float
+    first: float
+    far: float
     seconds: float
 
 
@@ -156,7 +195,7 @@ def _rates(effort: Effort, tell: Callable[[str], object]) -> tuple[Mapping[Famil
 
 def _rate(ops: Sequence[TimedOps]) -> Rate:
     """The rate that fits ops best."""
-    return Rate(*nonnegative_least_squares([each[2:5] for each in ops], [each.seconds for each in ops]))
+    return Rate(*nonnegative_least_squares([each[2:7] for each in ops], [each.seconds for each in ops]))
 
 
 def _differ(ops: Sequence[TimedOps]) -> bool:
@@ -200,8 +239,9 @@ def _timed_ops(trial: Trial, effort: Effort) -> list[TimedOps]:
         ops = [costs[number] for number in numbers if number in costs]
         if ops:
             calls, operations = sum(op.runs * op.calls for op in ops), sum(op.operations for op in ops)
-            touched = sum(op.touched for op in ops)
-            result.append(TimedOps(ops[0].kind, ops[0].family, calls, operations, touched, max(spent, 1e-7)))
+            touched, far = sum(op.touched for op in ops), sum(op.far for op in ops)
+            numbers_of = calls, operations, touched, max(op.first for op in ops), far
+            result.append(TimedOps(ops[0].kind, ops[0].family, *numbers_of, max(spent, 1e-7)))
     return result
 
 
@@ -358,6 +398,14 @@ def trials(divisor: int) -> Iterator[Trial]:
             out = L.layer_norm(L.elementwise_add(out, L.reshape(heads, [0, 8, wide])), begin_norm_axis=2)
         minimize(L.mean(out), SGD(0.0))
         yield trial("attention", model, {"x": floats(rows, 8, wide)}, rows)
+    for size in (4, 24, 120, 400):
+        size = of(size)
+        model = L.Draft(seed=1)
+        out = L.fc(L.data(model, "x", [size, 4]), size)
+        for _ in range(2):
+            out = L.dropout(out, 0.1)
+        minimize(L.mean(out), SGD(0.0))
+        yield trial("random numbers", model, {"x": floats(size, 4)}, size)
     for rows, wide in ((4, 4), (64, 16), (256, 64), (256, 512)):
         rows, wide = of(rows), of(wide)
         model = L.Draft(seed=1)
@@ -375,11 +423,11 @@ def trials(divisor: int) -> Iterator[Trial]:
         for _ in range(4):
             L.matmul(x, y)
         yield trial("products", model, {"x": floats(rows, inner), "y": floats(inner, wide)}, rows)
-    for rows, wide in ((8, 8), (32, 32), (64, 128), (256, 256), (12, 800)):
+    for rows, wide in ((8, 8), (32, 32), (64, 128), (256, 256), (12, 800), (24, 1200)):
         rows, wide = of(rows), of(wide)
         model = L.Draft(seed=1)
         hidden = L.data(model, "x", [-1, wide])
-        for act in ("relu", "tanh", "relu", "sigmoid"):
+        for act in ("relu", "tanh", "sigmoid") * 2:
             hidden = L.fc(hidden, wide, act=act)
         minimize(L.mean(hidden), SGD(0.0))
         yield trial("layers", model, {"x": floats(rows, wide)}, rows)
@@ -415,7 +463,8 @@ def trials(divisor: int) -> Iterator[Trial]:
         model = L.Draft(seed=1)
         x = L.data(model, "x", [-1, (4 if unit == "lstm" else 3) * width], lod_level=1)
         hidden = L.dynamic_lstm(x, 4 * width)[0] if unit == "lstm" else L.dynamic_gru(x, width)
-        minimize(L.mean(hidden), SGD(0.0))
+        pooled = [L.sequence_pool(hidden, kind) for kind in ("average", "sum", "max", "last")]
+        minimize(L.mean(L.sums(pooled)), SGD(0.0))
         offsets = [tokens * at // 4 for at in range(5)] if tokens >= 4 else [0, tokens]
         yield trial("sequences", model, {"x": LoDTensor(floats(tokens, x.shape[1]), [offsets])}, tokens)
     for tokens, width in ((8, 4), (100, 12), (300, 24)):
@@ -501,30 +550,30 @@ SLEEP = 5e-4
 """The seconds of such a sleep."""
 
 
-class _Job(NamedTuple):
-    """A job that was measured: its machines of each kind, what they do and exchange in a step, and their pace."""
+class MeasuredJob(NamedTuple):
+    """A job that was measured: its machines of each kind, its plan, what they do and exchange in a step, and their
+    pace.
+    """
 
     trainers: int
     servers: int
+    plan: Plan
     work: Work
     pace: Pace
 
 
 def _machines(
-    effort: Effort, families: Mapping[Family, Rate], ops: Mapping[str, Rate], tell: Callable[[str], object]
-) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float], float]:
+    effort: Effort, families: Mapping[Family, Rate], ops: Mapping[str, Rate], wake: float, jobs: Iterable[MeasuredJob]
+) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float]]:
     """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; those of messages;
-    the factors of ops, and of all else, where twice as many machines run as the host has processors; and the seconds to
-    wake.
+    and the factors of ops, and of all else, where twice as many machines run as the host has processors.
     """
     lines: list[list[float]] = []
     times: list[float] = []
     of_ops: list[float] = []
     extra: list[float] = []
     waking: list[float] = []
-    tell("measuring how long a process takes to wake")
-    wake = _wake(effort)
-    for job in _measured_jobs(effort, tell):
+    for job in jobs:
         trained, *served = (sum_of_ops(step, families, ops) for step in job.work.steps)
         told = [[flow.messages, flow.messages_of_rows, flow.frames, flow.bytes] for flow in job.work.flows]
         asked = sum(flow.looked_up for flow in job.work.flows)
@@ -540,8 +589,56 @@ def _machines(
             extra.append(max(0.0, (job.trainers + job.servers) / processors() - 1.0))
     found, factors = fit_machines(lines, times, of_ops, waking, extra)
     step, update, ask, lookup, message, of_rows, frame, byte = found
-    latency, rate = _link(effort)
-    return (step, update, ask, lookup), Wire(message, of_rows, frame, byte, latency, rate), factors, wake
+    wire = Wire(message, of_rows, frame, byte, *_link(effort), *_tls(effort))
+    return (step, update, ask, lookup), wire, factors
+
+
+def _simulated_step(profile: Profile, job: MeasuredJob) -> float:
+    """The seconds of a step of a job on this host, as they are predicted."""
+    link = Link(profile.wire.bytes_per_second, profile.wire.latency)
+    return job_seconds(job.plan, job.work, 1, Profiles(profile, profile), link, processors()).step
+
+
+def delay_in(profile: Profile, jobs: Iterable[MeasuredJob]) -> float:
+    """The seconds until a machine is scheduled for which a frame has come, for which steps are longer than they are
+    predicted without; of jobs that have a processor for each machine, the median.
+    """
+    found: list[float] = []
+    for job in jobs:
+        if job.trainers + job.servers <= processors():
+            waits = sum(max(flow.exchanges[place].frames for flow in job.work.flows) for place in range(3))
+            found.append((job.pace.step - _simulated_step(profile, job)) / (2 * max(waits, 1.0)))
+    return max(median(found), 0.0) if found else 0.0
+
+
+def sharing_in(profile: Profile, jobs: Iterable[MeasuredJob]) -> float:
+    """How many times longer turns take that share processors than they are predicted; of jobs with more machines than
+    processors, the median of the numbers with which a step is predicted to be as long as it is. Jobs whose turns hardly
+    share processors tell nothing.
+    """
+    found: list[float] = []
+    for job in jobs:
+        if job.trainers + job.servers > processors():
+            low, high = 1.0, MOST_SHARING
+            least, most = (_simulated_step(profile._replace(sharing=each), job) for each in (low, high))
+            if most < TELLING * least:
+                continue
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2
+                longer = _simulated_step(profile._replace(sharing=middle), job) > job.pace.step
+                low, high = (low, middle) if longer else (middle, high)
+            found.append(low)
+    return median(found) if found else 1.0
+
+
+MOST_SHARING = 4.0
+"""The most times that turns take longer."""
+
+TELLING = 1.5
+"""How many times longer a step is with so much longer turns, at least, in a job that tells how long they are."""
+
+HALVINGS = 8
+"""How often the numbers between 1 and this are halved."""
 
 
 def fit_machines(
@@ -584,7 +681,7 @@ ROUNDS = 12
 # The machines of these jobs are forked from a process that has imported all they need, so that none waits for that.
 
 
-def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[_Job]:
+def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[MeasuredJob]:
     """Yields the jobs of calibration, measured. Raises DiagnosticError."""
     command = [sys.executable, "-c", f"from {__name__} import {fork_jobs.__name__} as work; work()"]
     environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
@@ -616,7 +713,7 @@ def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[_J
                 if not told:
                     raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")])
                 marks = {role: [Mark(*each) for each in of] for role, of in json.loads(told).items()}
-                yield _Job(trainers, servers, calculated, quiet_pace(marks))
+                yield MeasuredJob(trainers, servers, compiled.plan, calculated, quiet_pace(marks))
         except BrokenPipeError:
             raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")]) from None
         finally:
@@ -794,3 +891,90 @@ def _link(effort: Effort) -> tuple[float, float]:
             rates.append(size / (perf_counter() - start))
         other.join(10.0)
     return median(trips) / 2, max(rates)
+
+
+def _tls(effort: Effort) -> tuple[float, float]:
+    """The seconds of a processor that a frame and a byte take besides under TLS, at either end; zeros if OpenSSL has no
+    ciphers that need no certificates, which are encrypted as with them.
+
+    Frames of several sizes go from one end of a socket to the other, plainly with their check sums, and through TLS.
+    """
+    try:
+        listening, calling = (ssl.SSLContext(each) for each in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+        calling.check_hostname, calling.verify_mode = False, ssl.CERT_NONE
+        for context in (listening, calling):
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(WITHOUT_CERTIFICATES)
+        with work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work:
+            (work / "group.pem").write_text(GROUP)
+            listening.load_dh_params(str(work / "group.pem"))
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            near = socket.create_connection(server.getsockname())
+            far, _ = server.accept()
+        with closing(near), closing(far):
+            for each in (near, far):
+                tune(each)
+            ends = Guard(near, calling, False, "localhost"), Guard(far, listening, True, "")
+            shaking = [*ends]
+            while shaking:
+                with suppress(BlockingIOError):
+                    shaking[0].shake_hands()
+                    shaking.pop(0)
+                    continue
+                shaking.append(shaking.pop(0))
+            return _seconds_under_tls(effort, near, far, *ends)
+    except ssl.SSLError:
+        return 0.0, 0.0
+
+
+def _seconds_under_tls(effort: Effort, near: Any, far: Any, one: Guard, other: Guard) -> tuple[float, float]:
+    """The seconds that a frame and a byte take besides on the guarded connection of two sockets."""
+
+    def plain(out: deque[memoryview], most: int) -> None:
+        if out:
+            out[0] = out[0][near.send(out[0][:SEALED]) :]
+            if not out[0]:
+                out.popleft()
+
+    lines: list[list[float]] = []
+    more: list[float] = []
+    for size in FRAME_SIZES:
+        size //= effort.divisor
+        data, room = bytes(size), memoryview(bytearray(size))
+        spent: tuple[list[float], list[float]] = [], []
+        for _ in range(9 if effort.seconds else 2):
+            for held, write, read in zip(spent, (plain, one.write), (far.recv_into, other.read), strict=True):
+                start, out, at = thread_time(), deque([memoryview(data)]), 0
+                if held is spent[0]:
+                    check_sum(data)
+                while at < size:
+                    with suppress(BlockingIOError):
+                        write(out, SEALED)
+                    with suppress(BlockingIOError, ssl.SSLWantReadError):
+                        at += read(room[at:])
+                if held is spent[0]:
+                    check_sum(room)
+                held.append(thread_time() - start)
+        lines.append([2.0, 2.0 * size])
+        more.append(max(median(spent[1]) - median(spent[0]), 1e-9))
+    frame, byte = nonnegative_least_squares(lines, more)
+    return frame, byte
+
+
+FRAME_SIZES = (1 << 8, 1 << 12, 1 << 15, 1 << 18, 1 << 21)
+"""The bytes of these frames."""
+
+WITHOUT_CERTIFICATES = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"
+"""The cipher of this connection, which goes from this process to itself: keys are agreed on without certificates."""
+
+GROUP = """\
+-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+"""The group in which these keys are agreed on: ffdhe2048 of RFC 7919."""

@@ -14,6 +14,7 @@ from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.server import listening_op, mode_of
 from pstranspile.compiler.folders import load_role, report_changed, roles_in
 from pstranspile.compiler.link import LinkError, link
+from pstranspile.compiler.plan.plan import fingerprint
 from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.json_text import describe_json_error
@@ -39,6 +40,12 @@ class JobFolder(NamedTuple):
     push_every: int
     start: str = ""
 
+    @property
+    def fingerprint(self) -> str:
+        """The hash of the job's programs that `job_fingerprint` gives."""
+        serving = [op for role in self.roles.values() if (op := listening_op(role.main)) is not None]
+        return job_fingerprint(self.roles, self.push_every if any(mode_of(op) == GEO for op in serving) else None)
+
     def values(self) -> dict[str, Any]:
         """The initial values that come with the job, by name. Raises DiagnosticError if their file can't be read."""
         return dict(read_arrays(self.start)) if self.start else {}
@@ -55,6 +62,18 @@ class JobFolder(NamedTuple):
         ops = {name: (listening_op(role.main), role) for name, role in self.roles.items()}
         addresses = {n: _trainer_address(r) if op is None else str(op.attrs["endpoint"]) for n, (op, r) in ops.items()}
         return {name: address for name, address in addresses.items() if address}
+
+
+def job_fingerprint(roles: Mapping[str, Role], push_every: int | None) -> str:
+    """`sha256:` and a hash of the programs of all machines, and of the number of steps between exchanges of a geo job
+    (None: it is none): the same for the same job, in whatever form its programs were written.
+    """
+    digest = sha256()
+    for name, role in sorted(roles.items()):
+        digest.update(f"{name} {fingerprint(role.module)}\n".encode())
+    if push_every is not None:
+        digest.update(b"push_every %d\n" % push_every)
+    return "sha256:" + digest.hexdigest()
 
 
 def _trainer_address(role: Role) -> str:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 from pstranspile.cluster.net.loop import CALL, ByteReader, Channel, Event, Loop
 from pstranspile.cluster.net.transport import Listener
 from pstranspile.cluster.net.wire import WireError
-from pstranspile.ir.diagnostics import DiagnosticError, error, installing, visible
+from pstranspile.ir.diagnostics import DiagnosticError, error, installing, quantity, visible
 from pstranspile.ir.json_text import describe_json_error, json_text
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_named
@@ -58,12 +58,14 @@ def note_mark(marks: list[Mark], mark: Mark) -> None:
 
 class Pace(NamedTuple):
     """The seconds of a step of a job, on average over its trainers, and what each machine needs in that time: seconds
-    of a processor, and how often its process sleeps.
+    of a processor, and how often its process sleeps. `job` is the fingerprint of the job (`job_fingerprint`), "" if it
+    is not known.
     """
 
     step: float
     processor: Mapping[str, float]
     sleeps: Mapping[str, float]
+    job: str = ""
 
 
 SKIPPED = 0.15
@@ -147,6 +149,7 @@ def pace_text(pace: Pace) -> str:
     return json_text(
         {
             "version": PACE_VERSION,
+            "job": pace.job,
             "step": pace.step,
             "machines": [{"machine": role, "processor": seconds} for role, seconds in pace.processor.items()],
         }
@@ -169,15 +172,37 @@ def read_pace(path: str) -> Pace:
     each_of = [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
     told: dict[Any, Any] = {str(each.get("machine")): each.get("processor") for each in each_of}
     numbers: list[Any] = [fields.get("step"), *told.values()]
+    job = fields.get("job")
     if (
         fields.get("version") != PACE_VERSION
+        or not isinstance(job, str)
         or not listed
         or len(told) < len(listed)
         or not all(map(_is_time, numbers))
     ):
         message = "it does not say how fast a job went; `pstranspile launch --pace FILE` writes that"
         raise DiagnosticError([error("cost-profile", message, Location(path))])
-    return Pace(float(fields["step"]), {name: float(seconds) for name, seconds in told.items()}, {})
+    return Pace(float(fields["step"]), {name: float(seconds) for name, seconds in told.items()}, {}, job)
+
+
+def require_pace_of(pace: Pace, job: str, machines: Iterable[str], path: str) -> None:
+    """Raises DiagnosticError (`cost-measured`) for the pace in a file that is not that of the job with this fingerprint
+    and these machines.
+    """
+    if pace.job == job:
+        return
+    measured, asked = ({*names} for names in (pace.processor, machines))
+    there, here = (
+        " and ".join(quantity(sum(name.startswith(kind) for name in names), word) for kind, word in _KINDS)
+        for names in (measured, asked)
+    )
+    told = f"{there}, and this job has {here}" if measured != asked else "as many machines, with other programs"
+    message = f"it was measured of another job: that has {told}"
+    raise DiagnosticError([error("cost-measured", message, Location(path))])
+
+
+_KINDS = (("trainer", "trainer"), ("pserver", "server"))
+"""How the names of machines of each kind begin, and what these are called."""
 
 
 def _is_time(value: object) -> bool:

@@ -26,6 +26,7 @@ from os import strerror
 from ssl import SSLContext
 from types import MappingProxyType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -208,6 +209,7 @@ class Frames(ByteReader):
         """The size of the largest body that the other side may send once it has been admitted."""
         self.on_long: Callable[[int], object] | None = None
         """Called with the size of a larger body; nothing more is read from its sender."""
+        self._buffers = _Buffers()
 
     def use(self, channel: Channel) -> None:
         """Sets the channel on which the frames are sent and received."""
@@ -284,7 +286,7 @@ class Frames(ByteReader):
             self._events.put(Event(CALL, None, action=lambda: told(size - HEADER_SIZE)))
             return
         try:
-            self._data = bytearray(size) if size <= _TOUCHED else _lazy_buffer(size)
+            self._data = self._buffers.buffer_of(size)
         except MemoryError:
             self._break(f"there is no memory for a frame of {size} bytes")
             return
@@ -306,6 +308,43 @@ def _lazy_buffer(size: int) -> memoryview:
     """A buffer for a frame, which uses memory only as far as the frame has come. Raises MemoryError."""
     room: Any = np.empty(size, "uint8")
     return room.data
+
+
+LEAST_REUSED = 1 << 18
+"""The bytes of the smallest frames whose memory is used again: others find room between values."""
+
+MOST_REUSED = 1 << 25
+"""The bytes of frames whose memory goes back to the system when they are freed."""
+
+MOST_LENT = 4
+"""The most buffers that a connection keeps: values of one frame are in use while the next one comes, of each kind."""
+
+
+class _Buffers:
+    """The memory of the frames of a connection, which is used again once nothing refers to what came in it.
+
+    If it were freed, the C library would keep it and put smaller values there, so that the next frame would take other
+    memory; a process would grow by as much as values happen to lie in the way.
+    """
+
+    def __init__(self) -> None:
+        self._lent: list[tuple[Any, Callable[[], Any]]] = []
+        """The buffers, each with a function that gives the part that was lent, None if nothing refers to it."""
+
+    def buffer_of(self, size: int) -> Bytes:
+        """A buffer of `size` bytes. Raises MemoryError."""
+        if not LEAST_REUSED <= size < MOST_REUSED:
+            return bytearray(size) if size <= _TOUCHED else _lazy_buffer(size)
+        free = [each for each in self._lent if each[1]() is None]
+        room = next((room for room, _ in free if size <= len(room) <= size + size // 4), None)
+        for each in free:
+            if each[0] is room or (room is None and size // 2 <= len(each[0]) <= 2 * size):
+                self._lent = [other for other in self._lent if other is not each]
+        if room is None:
+            room = np.empty(size, "uint8")
+        part = room[:size]
+        self._lent = [*self._lent[-MOST_LENT + 1 :], (room, ref(part))]
+        return part.data
 
 
 class _Newcomer(ByteReader):

@@ -272,10 +272,14 @@ class _Turning:
 
 
 class _Processors:
-    """The ends of turns. If machines share a number of processors, all turns advance alike, as slowly as they must."""
+    """The ends of turns. If machines share a number of processors, all turns advance alike, as slowly as they must, and
+    `sharing` times as slowly beside: a system does not keep all processors at work that turns wait for.
+    """
 
-    def __init__(self, count: int | None):
+    def __init__(self, count: int | None, sharing: float):
         self._count = count
+        self._parts = round(sharing * WHOLE)
+        """How many times slower turns are that share processors, in parts of `WHOLE`."""
         self._now = self._done = self._active = 0
         self._ends: list[tuple[int, int, int, _Turning]] = []
 
@@ -290,20 +294,20 @@ class _Processors:
             return NEVER
         left = self._ends[0][0] - self._done
         if self._count is not None and self._active > self._count:
-            left = -(-left * self._active // self._count)
+            left = self.slowed(left)
         return self._now + left
 
     def slowed(self, ticks: int) -> int:
         """How long so much work takes if no other turn begins or ends."""
         if self._count is not None and self._active > self._count:
-            return -(-ticks * self._active // self._count)
+            return -(-ticks * self._active * self._parts // (self._count * WHOLE))
         return ticks
 
     def advance(self, now: int) -> None:
         """Lets turns advance to a time, which is at most that of `next`."""
         passed = now - self._now
         if self._count is not None and self._active > self._count:
-            passed = passed * self._count // self._active
+            passed = passed * self._count * WHOLE // (self._active * self._parts)
         self._now, self._done = now, self._done + passed
 
     def pop_ended_turns(self) -> Iterator[_Turning]:
@@ -323,14 +327,16 @@ def simulate(
     latency: float,
     processors: int | None = None,
     wakes: tuple[float, float] = (0.0, 0.0),
+    sharing: float = 1.0,
 ) -> Trace:
     """What happens until a cycle of the first group of trainers takes as long as the one before.
 
     `bytes_per_second` and `latency` (in seconds) are those of a link that is not slow. `processors`: all machines share
-    so many; None: each has its own. `wakes` are the seconds that a trainer, and a server, needs to wake.
+    so many; None: each has its own. `wakes` are the seconds that a trainer, and a server, needs to wake. Turns are
+    `sharing` times as long as their share of the processors says while there are more of them than processors.
     """
     with collector_paused():  # nothing here is freed before the end
-        return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors, wakes).run()
+        return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors, wakes, sharing).run()
 
 
 class _Simulation:
@@ -343,6 +349,7 @@ class _Simulation:
         latency: float,
         processors: int | None,
         wakes: tuple[float, float],
+        sharing: float,
     ):
         self._wakes = wakes
         self._cycle, self._rate, self._latency = cycle, rate, round(latency * TICKS)
@@ -358,7 +365,7 @@ class _Simulation:
         self._legs: dict[tuple[int, int, int, bool], _Leg] = {}
         for machine in self._machines:
             machine.lacking = len(trainers)
-        self._processors = _Processors(processors)
+        self._processors = _Processors(processors, sharing)
         self._beginning: list[tuple[int, int, _Burst]] = []
         self._arriving: list[tuple[int, int, _Sent, int]] = []
         self._number = 0
@@ -632,6 +639,9 @@ class _Simulation:
         machine.needed[key] = needed
         return needed
 
+
+WHOLE = 1 << 10
+"""The parts in which it is counted how many times slower turns are."""
 
 _NONE = _Leg("", 0, 0, 0, 0, 0, 0)
 """The leg of an exchange that sends nothing."""

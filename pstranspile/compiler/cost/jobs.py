@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
-from pstranspile.compiler.cost.profile import Link, Profile, Profiles, parse_crash, parse_link, read_profiles
+from pstranspile.compiler.cost.profile import (
+    Link,
+    Profile,
+    Profiles,
+    parse_crash,
+    parse_link,
+    read_profiles,
+    with_tls,
+)
 from pstranspile.compiler.cost.seconds import (
     Exchange,
     Flow,
@@ -136,7 +144,8 @@ def cost(
     (default: those that the author of the model gave).
 
     With the `profile` of its machines (that of `calibrate`, a file, or `trainers=FILE,servers=FILE`), also how long a
-    step takes. `link` is the link of each machine, such as "1Gb,200us" (default: that of the profile, inside a host);
+    step takes. `link` is the link of each machine, such as "1Gb,200us" or, if messages go through TLS, "1Gb,200us,tls"
+    (default: that of the profile, inside a host, without TLS);
     `processors` is how many the host has on which all machines run (None: each has a host of its own). `slow` says how
     many times slower machines are than their profile, or their links: `{"trainer_3": 2.0, "pserver_0:link": 10.0}`.
     `crash` is a machine that crashes, as `--crash` of `plan` takes it: "pserver_0,restart=2s,state_every=20".
@@ -181,7 +190,8 @@ def timing_of(
     profiles = Profiles(profiles, profiles) if isinstance(profiles, Profile) else profiles
     wire = profiles.servers.wire
     inside = Link(wire.bytes_per_second, wire.latency)
-    return profiles, inside if link is None else parse_link(link, inside.latency), processors
+    of_link = inside if link is None else parse_link(link, inside.latency)
+    return Profiles(*map(with_tls, profiles)) if of_link.tls else profiles, of_link, processors
 
 
 def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | None) -> PlanCost:
@@ -242,8 +252,8 @@ def _machines(
         reduced = Exchange(messages / 2, messages / 2, moved / 2, moved / 2, frames)
     waits = False
     # Messages are copies of what they carry: those that are sent are kept until the other side has them, those that
-    # come until their values are replaced. A server writes an answer once for all trainers.
-    on_their_way = _sent_bytes(flows) + _received_bytes(flows) + _places_left(_received_bytes([flow]) for flow in flows)
+    # come until their values are replaced. A server writes an answer anew for each trainer.
+    on_their_way = _sent_bytes(flows) + _received_bytes(flows)
     machines = [_cost(_names(plan.trainers), plan.trainers, step, moved, messages, on_their_way)]
     told = Counter(endpoint for op in trainer.main_block.ops for endpoint in _message_endpoints(op))
     steps = [step]
@@ -258,29 +268,12 @@ def _machines(
         steps.append(of_server)
         waits = waits or waits_too
         count = float(told[server.endpoint] * plan.trainers)
-        own = flows[number : number + 1]
-        answers = _received_bytes(own) + _places_left([_sent_bytes(own)] * plan.trainers)
+        answers = _received_bytes(flows[number : number + 1]) * plan.trainers
         machines.append(_cost(f"pserver_{number}", 1, of_server, server.moved, count, answers))
     names = [machine.machine for machine in machines]
     places = places_of(plan, trainer, step)
     background = plan.geo is not None or (not waits and _goes_on(trainer))
     return tuple(machines), step.loops, Work(names, steps, flows, reduced, waits, places, background)
-
-
-def _places_left(frames: Iterable[float]) -> float:
-    """The bytes that frames of these sizes leave unused in the memory of the process that receives them.
-
-    The C library keeps what is freed. Where smaller values have come into the place of a frame, the next frame takes
-    another one. It is not known before a run where values lie: about every second frame is assumed to.
-    """
-    return sum(size for size in frames if LEAST_PLACE <= size < MOST_PLACE) / 2
-
-
-LEAST_PLACE = 1 << 18
-"""The bytes of the smallest frames that count there: others find room between values."""
-
-MOST_PLACE = 1 << 25
-"""The bytes of frames whose memory goes back to the system when they are freed."""
 
 
 def _sent_bytes(flows: Iterable[Flow]) -> float:

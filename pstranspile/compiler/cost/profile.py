@@ -7,27 +7,31 @@
       "step": 0.00012,
       "update": 0.00015,
       "wake": 6e-05,
+      "delay": 4e-05,
       "ask": 3e-08,
       "lookup": 2e-08,
       "wire": {
         "message": 2e-06, "message_of_rows": 8e-06, "frame": 3e-05, "byte": 4e-10,
-        "latency": 5e-05, "bytes_per_second": 2500000000.0
+        "latency": 5e-05, "bytes_per_second": 2500000000.0,
+        "tls_frame": 1e-05, "tls_byte": 6e-10
       },
       "families": [
-        {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10}
+        {"family": "products", "call": 2e-06, "operation": 3e-11, "byte": 1e-10, "first": 3e-06, "far": 0.0}
       ],
       "ops": [
-        {"op": "mul", "call": 2e-06, "operation": 2e-11, "byte": 9e-11}
+        {"op": "mul", "call": 2e-06, "operation": 2e-11, "byte": 9e-11, "first": 5e-06, "far": 5e-11}
       ],
       "crowded_ops": 1.1,
-      "crowded": 1.4
+      "crowded": 1.4,
+      "sharing": 1.2
     }
 
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
-reads and writes: those of its own, if `ops` has them, or else those of its family. A machine that has slept until a
-message came needs `wake` seconds more for its turn. All seconds are of one processor, but for the latency of the link.
-Where twice as many machines run on a host as it has processors, they find less in the caches: ops take `crowded_ops`
-times as long, all else `crowded` times; more with more machines, in proportion.
+reads and writes: those of its own, if `ops` has them, or else those of its family. The first op of a kind in a step
+takes `first` seconds more, as its code is not in the caches, and `far` for each byte of inputs that are not. A machine
+that has slept until a message came needs `wake` seconds more for its turn. All seconds are of one processor, but for
+the latency of the link. Where twice as many machines run on a host as it has processors, they find less in the caches:
+ops take `crowded_ops` times as long, all else `crowded` times; more with more machines, in proportion.
 """
 
 from __future__ import annotations
@@ -55,15 +59,22 @@ TIMED: tuple[Family, ...] = tuple(family for family in FAMILIES if family != "me
 
 
 class Rate(NamedTuple):
-    """The seconds of an op of a family: for each call, each floating-point operation and each byte that it touches."""
+    """The seconds of an op of a family: for each call, each floating-point operation and each byte that it touches;
+    those that the first op of a kind in a step takes besides, and those of each byte that no op has touched lately.
+    """
 
     call: float
     operation: float
     byte: float
+    first: float = 0.0
+    far: float = 0.0
 
-    def seconds(self, calls: float, operations: float, touched: float) -> float:
-        """The seconds of so many calls that have these operations and touch these bytes together."""
-        return calls * self.call + operations * self.operation + touched * self.byte
+    def seconds(self, calls: float, operations: float, touched: float, firsts: float = 0.0, far: float = 0.0) -> float:
+        """The seconds of so many calls that have these operations and touch these bytes together; so many of the calls
+        are the first ones of their kind, and so many of the bytes are `far`.
+        """
+        near = calls * self.call + operations * self.operation + touched * self.byte
+        return near + firsts * self.first + far * self.far
 
 
 class Wire(NamedTuple):
@@ -72,7 +83,8 @@ class Wire(NamedTuple):
     `message`, `frame` and `byte` are seconds of a processor for each message, each frame, which carries the messages of
     a turn, and each byte, at either end; `message_of_rows` those that a message with ids, or rows of a table, takes
     besides. `latency` are the seconds from one end of the link to the other, and
-    `bytes_per_second` what it carries in each direction.
+    `bytes_per_second` what it carries in each direction. `tls_frame` and `tls_byte` are the seconds of a processor that
+    a frame and a byte take besides under TLS, at either end; both are 0 if that was not measured.
     """
 
     message: float
@@ -81,6 +93,8 @@ class Wire(NamedTuple):
     byte: float
     latency: float
     bytes_per_second: float
+    tls_frame: float = 0.0
+    tls_byte: float = 0.0
 
 
 class Profile(NamedTuple):
@@ -92,7 +106,9 @@ class Profile(NamedTuple):
     `crowded_ops` says how many times slower ops are where twice as many machines run on a host as it has processors,
     `crowded` how many times slower all else. `ops` has the rates of ops that were measured by themselves, by the kind
     of `OpCost`. `wake` are the seconds that a machine needs besides for a turn for which it was asleep: it is scheduled
-    again, and finds less in the caches.
+    again, and finds less in the caches. `delay` are the seconds, of no processor, until it is scheduled. `sharing` says
+    how many times longer turns take while more of them go on than the host has processors than if these were never
+    idle.
     """
 
     processors: int
@@ -107,6 +123,8 @@ class Profile(NamedTuple):
     crowded: float = 1.0
     ops: Mapping[str, Rate] = EMPTY
     wake: float = 0.0
+    delay: float = 0.0
+    sharing: float = 1.0
 
     def __repr__(self) -> str:
         """`<Profile: 8 processors, numpy>`."""
@@ -123,7 +141,8 @@ def crowded(profile: Profile, machines: int, processors: int) -> Profile:
     more = machines / processors - 1.0
     ops, other = (1.0 + more * (factor - 1.0) for factor in (profile.crowded_ops, profile.crowded))
     wire = profile.wire
-    busy = {name: getattr(wire, name) * other for name in ("message", "message_of_rows", "frame", "byte")}
+    named = ("message", "message_of_rows", "frame", "byte", "tls_frame", "tls_byte")
+    busy = {name: getattr(wire, name) * other for name in named}
     beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup", "wake")}
     families = {family: _slower(rate, ops) for family, rate in profile.families.items()}
     own = {kind: _slower(rate, ops) for kind, rate in profile.ops.items()}
@@ -148,11 +167,13 @@ def profile_text(profile: Profile) -> str:
             "ask": profile.ask,
             "lookup": profile.lookup,
             "wake": profile.wake,
+            "delay": profile.delay,
             "wire": profile.wire._asdict(),
             "families": families,
             "ops": ops,
             "crowded_ops": profile.crowded_ops,
             "crowded": profile.crowded,
+            "sharing": profile.sharing,
         }
     )
 
@@ -194,12 +215,12 @@ def _profile(held: object) -> Profile:
         raise _Wrong("`families` must be a list")
     found = _families(cast("list[object]", families))
     step, update, ask, lookup = _numbers(fields, ("step", "update", "ask", "lookup"), "")
-    of_wire = Wire(*_numbers(wire_fields, Wire._fields, "wire."))
+    of_wire = Wire(*_numbers({"tls_frame": 0.0, "tls_byte": 0.0, **wire_fields}, Wire._fields, "wire."))
     said = FrozenMap(cast("dict[str, str]", measured))
-    given = {"crowded_ops": 1.0, "crowded": 1.0, "wake": 0.0, **fields}
-    of_ops, other, wake = _numbers(given, ("crowded_ops", "crowded", "wake"), "")
+    given = {"crowded_ops": 1.0, "crowded": 1.0, "sharing": 1.0, "wake": 0.0, "delay": 0.0, **fields}
+    of_ops, other, *later = _numbers(given, ("crowded_ops", "crowded", "wake", "delay", "sharing"), "")
     own = _ops(fields.get("ops", []))
-    return Profile(processors, said, step, update, ask, lookup, of_wire, found, of_ops, other, own, wake)
+    return Profile(processors, said, step, update, ask, lookup, of_wire, found, of_ops, other, own, *later)
 
 
 _BY_NAME: Mapping[str, Family] = {family: family for family in TIMED}
@@ -212,7 +233,7 @@ def _families(held: Iterable[object]) -> Mapping[Family, Rate]:
         name = _BY_NAME.get(str(fields.get("family")))
         if name is None or name in result:
             raise _Wrong(f"{json.dumps(fields.get('family'))[:60]} is no family of ops, or is there twice")
-        result[name] = Rate(*_numbers(fields, Rate._fields, f"{name}."))
+        result[name] = Rate(*_numbers({"first": 0.0, "far": 0.0, **fields}, Rate._fields, f"{name}."))
     missing = [family for family in TIMED if family not in result]
     if missing:
         raise _Wrong(f"families are missing: {name_list(missing, 4)}")
@@ -228,7 +249,7 @@ def _ops(held: object) -> Mapping[str, Rate]:
         kind = fields.get("op")
         if not isinstance(kind, str) or kind in result:
             raise _Wrong(f"{json.dumps(kind)[:60]} is no op, or is there twice")
-        result[kind] = Rate(*_numbers(fields, Rate._fields, f"{kind[:60]}."))
+        result[kind] = Rate(*_numbers({"first": 0.0, "far": 0.0, **fields}, Rate._fields, f"{kind[:60]}."))
     return FrozenMap(result)
 
 
@@ -236,7 +257,7 @@ def _numbers(held: Mapping[str, Any], names: Iterable[str], where: str) -> list[
     result: list[float] = []
     for name in names:
         value = held.get(name)
-        least = 1.0 if name == "bytes_per_second" else 0.0
+        least = 1.0 if name in ("bytes_per_second", "sharing") else 0.0
         if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < least:
             raise _Wrong(f"`{where}{name}` must be a number {'above' if least else 'of at least'} 0")
         result.append(float(value))
@@ -247,26 +268,41 @@ def _numbers(held: Mapping[str, Any], names: Iterable[str], where: str) -> list[
 
 
 class Link(NamedTuple):
-    """A link between machines: the bytes per second in each direction, and the seconds from one end to the other."""
+    """A link between machines: the bytes per second in each direction, and the seconds from one end to the other; and
+    whether messages go through TLS.
+    """
 
     bytes_per_second: float
     latency: float
+    tls: bool = False
 
 
-_LINK = Pattern(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T)(b|B)(?:,([0-9]+(?:\.[0-9]+)?)(us|ms|s))?")
+_LINK = Pattern(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T)(b|B)(?:,([0-9]+(?:\.[0-9]+)?)(us|ms|s))?(,tls)?")
 _SCALES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parse_link(text: str, latency: float = 0.0) -> Link:
-    """A link as text: `1Gb,200us` is a rate per second, in bits (b) or bytes (B), and a latency. Without one, it has
-    this `latency`. Raises ValueError for another text.
+    """A link as text: `1Gb,200us` is a rate per second, in bits (b) or bytes (B), and a latency; `1Gb,200us,tls` also
+    says that messages go through TLS. Without a latency, it has this `latency`. Raises ValueError for another text.
     """
     match = _LINK.fullmatch(text)
     rate = float(match[1]) * _SCALES[match[2]] / (8 if match[3] == "b" else 1) if match is not None else 0.0
     if match is None or rate < 1 or rate > 1e18:
-        raise ValueError(f"{text!r} is no link, such as 1Gb,200us or 125MB: a rate per second, and a latency")
-    return Link(rate, float(match[4]) * _UNITS[match[5]] if match[4] else latency)
+        raise ValueError(f"{text!r} is no link, such as 1Gb,200us or 125MB,tls: a rate per second, a latency, and TLS")
+    return Link(rate, float(match[4]) * _UNITS[match[5]] if match[4] else latency, match[6] is not None)
+
+
+def with_tls(profile: Profile) -> Profile:
+    """The profile of a machine whose messages go through TLS. Raises DiagnosticError (`cost-profile`) if it does not
+    say what that costs.
+    """
+    wire = profile.wire
+    if not wire.tls_frame and not wire.tls_byte:
+        message = "a profile does not say what TLS costs; `pstranspile calibrate` measures it"
+        raise DiagnosticError([error("cost-profile", message)])
+    guarded = wire._replace(frame=wire.frame + wire.tls_frame, byte=wire.byte + wire.tls_byte)
+    return profile._replace(wire=guarded)
 
 
 # Machines that are slower than their profile, as they are asked for.

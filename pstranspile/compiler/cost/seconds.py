@@ -472,7 +472,9 @@ class _Model:
         processors: int | None,
         slow: Mapping[str, float],
     ):
-        self._work, self._profiles, self._link = work, profiles, link
+        delay = sum(profile.delay for profile in profiles) / 2  # there and back, each of them has its own once
+        self._work, self._profiles, self._link = work, profiles, link._replace(latency=link.latency + delay)
+        self._sharing = sum(profile.sharing for profile in profiles) / 2
         self._slow, self._processors = slow, processors
         self._count = plan.trainers
         self._every = plan.geo.need_push_nums if plan.geo is not None else 1
@@ -581,6 +583,7 @@ class _Model:
             latency=self._link.latency,
             processors=self._processors,
             wakes=(self._profiles.trainers.wake, self._profiles.servers.wake),
+            sharing=self._sharing,
         )
 
     def _simulated_groups(self) -> list[Group]:
@@ -612,7 +615,7 @@ class _Model:
         if self._processors is not None:
             served = sum(sum(self._of_server(each)) * each.group.slow * each.group.size for each in self.servers)
             loads = [self._of_trainer() * each.group.slow + served for each in self.trainers]
-            result = max(result, _least_period(loads, counts, own, self._processors))
+            result = max(result, _least_period(loads, counts, own, self._processors / self._sharing))
         return result
 
     def _of_server(self, each: _Class) -> tuple[float, float, float]:
@@ -770,7 +773,10 @@ MOST_TURNS = 16
 def _seconds_of(ops: Iterable[OpCost], families: Mapping[Family, Rate], own: Mapping[str, Rate]) -> list[float]:
     """The seconds of each op."""
     return [
-        rate_of(families, own, op.family, op.kind).seconds(op.runs * op.calls, op.operations, op.touched) for op in ops
+        rate_of(families, own, op.family, op.kind).seconds(
+            op.runs * op.calls, op.operations, op.touched, op.first, op.far
+        )
+        for op in ops
     ]
 
 
@@ -789,7 +795,7 @@ def _most(waits: Iterable[Wait]) -> tuple[float, str]:
     return sum(each.seconds for each in held), longest.cause if longest is not None else ""
 
 
-def _least_period(loads: Sequence[float], counts: Sequence[int], own: Sequence[float], capacity: int) -> float:
+def _least_period(loads: Sequence[float], counts: Sequence[int], own: Sequence[float], capacity: float) -> float:
     """The seconds of a step with which something that has to work `loads` for a step of a trainer of each class keeps
     up: trainers whose own step is longer do not come as often.
     """

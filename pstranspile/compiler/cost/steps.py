@@ -9,7 +9,7 @@ are counted for each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -35,6 +35,11 @@ from pstranspile.ops.work import (
 MOST_LEVELS = 10_000
 """The number of ops of a step from which on the memory of a block is told by its most alone."""
 
+FORGOTTEN = 1 << 21
+"""The bytes that are touched between two ops of a kind, after which the second one is as a first one: about those of a
+core's own cache.
+"""
+
 SEQUENCE = 32
 """The length of the longest sequence of a batch, if no example tells it."""
 
@@ -44,7 +49,10 @@ class OpCost(NamedTuple):
     writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
     `calls`: a recurrent op has some for each step of the longest sequence, and some more. `kind` names the ops whose
     rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, and with
-    " spread" if it works on each element of one input and spreads a smaller one over it.
+    " spread" if it works on each element of one input and spreads a smaller one over it. `first` is 1 for the first op
+    of its kind in a step, and for one since whose last one so much was touched that the processor's caches have
+    forgotten it (`FORGOTTEN`): its code has to come from memory. So do the `far` bytes of inputs that no op has touched
+    for as long.
     """
 
     block: int
@@ -56,6 +64,8 @@ class OpCost(NamedTuple):
     family: Family
     calls: int = 1
     kind: str = ""
+    first: int = 0
+    far: float = 0.0
 
 
 class StepCost(NamedTuple):
@@ -134,6 +144,12 @@ class _StepWalk:
         }
         """The numbers of sequences of each value, the outermost level first."""
         self.ops: list[OpCost] = []
+        self.touched = 0.0
+        """The bytes that ops have touched."""
+        self.ran: dict[str, float] = {}
+        """The bytes that had been touched when an op of a kind ran last."""
+        self.seen: dict[str, float] = {}
+        """The bytes that had been touched after the last op that read or made a value."""
         self.loops = 0
         self.runs = _runs_of(program)
         self.peaks: dict[int, int] = {}
@@ -200,7 +216,13 @@ class _StepWalk:
                 family = family_with(op, inputs, outputs, sparse=sparse)
                 calls = calls_of(op.type, min(self.longest, self.rows))
                 kind = kind_of(op.type, family, inputs)
-                self.ops.append(OpCost(index, number, op.type, work * runs, moved * runs, runs, family, calls, kind))
+                first = int(self.touched - self.ran.get(kind, -2 * FORGOTTEN) > FORGOTTEN)
+                self.touched += moved
+                self.ran[kind] = self.touched
+                far = min(sum(self._far(op, index)), moved) * runs
+                self.seen.update(dict.fromkeys((*op.input_names, *op.output_names), self.touched))
+                of_runs = work * runs, moved * runs, runs
+                self.ops.append(OpCost(index, number, op.type, *of_runs, family, calls, kind, first, far))
             self._remember(memory, op, number, index)
         levels = memory.levels(len(ops))
         peak = self.peaks[index] = max(
@@ -213,6 +235,14 @@ class _StepWalk:
                 blocks = [[max(inner, default=0) for inner in blocks]]
             every += [level + more for inner in blocks for more in inner] or [level]
         return peak
+
+    def _far(self, op: Op, block: int) -> Iterator[int]:
+        """Yields the bytes of the inputs of an op that no op has touched lately."""
+        dims_only = facts_of(op.type).dims_only.split()
+        for slot, names in op.inputs.items():
+            for name in dict.fromkeys(names if slot not in dims_only else ()):
+                if name != EMPTY_NAME and self.touched - self.seen.get(name, -2 * FORGOTTEN) > FORGOTTEN:
+                    yield self._bytes(name, block)
 
     def _remember(self, memory: _Memory, op: Op, number: int, block: int) -> None:
         """Notes which values an op reads and makes; what no op has made before has come with the batch or a message."""

@@ -556,8 +556,9 @@ def add_time(group: Any, option: str) -> None:
     """`--link`, `--slow` and `--crash`, which go with the profile that `option` names."""
     group.add_argument(
         "--link",
-        metavar="RATE[,LATENCY]",
-        help="the link of each machine, such as 1Gb,200us or 125MB (default: the profile's, within a host)",
+        metavar="RATE[,LATENCY][,tls]",
+        help="the link of each machine, such as 1Gb,200us or 125MB,tls (default: the profile's, within a host, without "
+        "TLS)",
     )
     group.add_argument(
         "--slow",

@@ -367,7 +367,7 @@ def _launch(
     if options.save:
         _save(options, job, results)
     if options.pace:
-        _write_pace(options.pace, marks)
+        _write_pace(options.pace, marks, job.fingerprint)
     if there is not None and source is not None:
         from pstranspile.runtime.run.step_feeds import require_steps
 
@@ -416,15 +416,17 @@ def _view(
     return LiveView(members, steps)
 
 
-def _write_pace(path: str, marks: Mapping[str, Sequence[Mark]]) -> None:
-    """Writes how fast the machines went, or says that the run was too short for that."""
+def _write_pace(path: str, marks: Mapping[str, Sequence[Mark]], job: str) -> None:
+    """Writes how fast the machines of the job with this fingerprint went, or says that the run was too short for
+    that.
+    """
     from pstranspile.cluster.net.metrics import pace_text, steady_pace
 
     pace = steady_pace(marks)
     if pace is None:
         say(f"{path} is not written: the run was too short to tell how long a step takes")
         return
-    write_text(path, pace_text(pace), [], "pace", "how long a step took")
+    write_text(path, pace_text(pace._replace(job=job)), [], "pace", "how long a step took")
 
 
 def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str]) -> None:

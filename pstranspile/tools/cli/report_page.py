@@ -199,16 +199,26 @@ def _beside(
     """The sweep over these numbers of machines, and what was measured; None for what is not asked for. Raises
     DiagnosticError.
     """
-    from pstranspile.cluster.net.metrics import read_pace
     from pstranspile.compiler.cost.jobs import sweep
 
-    pace = read_pace(options.measured) if options.measured else None
+    pace = _measured_pace(compiled, options.measured) if options.measured else None
     if not numbers:
         return None, pace
     assert compiled.job is not None
     pservers, trainers = numbers.get("pservers"), numbers.get("trainers")
     given = {"profile": options.profile, "link": options.link}
     return sweep(compiled.source, compiled.job, pservers=pservers, trainers=trainers, **given), pace
+
+
+def _measured_pace(compiled: Compiled, path: str) -> Pace:
+    """The pace of this job in a file. Raises DiagnosticError, also for that of another one."""
+    from pstranspile.cluster.net.job import job_fingerprint
+    from pstranspile.cluster.net.metrics import read_pace, require_pace_of
+
+    pace = read_pace(path)
+    roles, geo = compiled.roles(), compiled.plan.geo
+    require_pace_of(pace, job_fingerprint(roles, None if geo is None else geo.need_push_nums), roles, path)
+    return pace
 
 
 def _run(

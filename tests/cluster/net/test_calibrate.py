@@ -13,6 +13,7 @@ from pstranspile.cluster.net.calibrate import TINY, fit_machines, measure, nonne
 from pstranspile.cluster.net.metrics import Mark, Pace, note_mark, pace_text, quiet_pace, read_pace, steady_pace
 from pstranspile.compiler.cost.profile import TIMED, read_profile
 from pstranspile.tools.cli import main
+from tests.compiler.cost.test_seconds import REAL
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,30 @@ def test_common_ops_have_rates_of_their_own():
     found = measure(TINY, lambda line: None)
     assert {"mul", "mul_grad", "conv2d_grad", "elementwise_add spread", "sgd", "sgd rows", "lstm"} <= {*found.ops}
     assert all(min(rate) >= 0 and max(rate) > 0 for rate in found.ops.values())
+
+
+@pytest.mark.parametrize(("used", "told"), [(0.05, False), (0.5, True)])
+def test_it_is_told_if_other_programs_were_busy(
+    used: float, told: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(calibrate.OtherPrograms, "share", property(lambda self: used))
+    assert main(["calibrate", "-o", "host.json"]) == 0
+    assert (f"other programs used {used:.0%} of the processors meanwhile" in capfd.readouterr().err) is told
+
+
+def test_what_other_programs_use_is_a_share_of_all_processors(monkeypatch: pytest.MonkeyPatch):
+    times = iter([100.0, 110.0])
+    seconds = iter([5.0, 5.0 + 10.0 * (os.cpu_count() or 1) / 4])
+    monkeypatch.setattr(calibrate, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(calibrate, "_used_by_others", lambda: next(seconds))
+    assert calibrate.OtherPrograms().share == pytest.approx(0.25)
+
+
+def test_what_tls_costs_is_measured_without_certificates(monkeypatch: pytest.MonkeyPatch):
+    frame, byte = calibrate._tls(TINY)
+    assert frame + byte > 0
+    monkeypatch.setattr(calibrate, "WITHOUT_CERTIFICATES", "of no library")
+    assert calibrate._tls(TINY) == (0.0, 0.0)
 
 
 def test_another_file_is_not_replaced(capfd: pytest.CaptureFixture[str]):
@@ -139,7 +164,7 @@ def test_other_work_in_a_part_of_a_run_does_not_count():
 
 
 def test_a_pace_is_read_as_it_was_written(tmp_path: Path):
-    pace = Pace(0.0123, {"trainer_0": 0.01, "pserver_0": 0.002}, {})
+    pace = Pace(0.0123, {"trainer_0": 0.01, "pserver_0": 0.002}, {}, "sha256:12")
     (tmp_path / "pace.json").write_text(pace_text(pace))
     assert read_pace(str(tmp_path / "pace.json")) == pace
 
@@ -150,11 +175,12 @@ def test_a_pace_is_read_as_it_was_written(tmp_path: Path):
         "{}",
         "[1]",
         "{",
-        '{"version": 2, "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
-        '{"version": 1, "step": -1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
-        '{"version": 1, "step": 1.0, "machines": [{"machine": "trainer_0"}]}',
-        '{"version": 1, "step": 1.0, "machines": [7]}',
-        '{"version": 1, "step": 1.0, "machines": []}',
+        '{"version": 1, "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 2, "job": "", "step": 1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "job": "", "step": -1.0, "machines": [{"machine": "trainer_0", "processor": 1.0}]}',
+        '{"version": 1, "job": "", "step": 1.0, "machines": [{"machine": "trainer_0"}]}',
+        '{"version": 1, "job": "", "step": 1.0, "machines": [7]}',
+        '{"version": 1, "job": "", "step": 1.0, "machines": []}',
     ],
 )
 def test_other_files_have_no_pace(text: str, tmp_path: Path):
@@ -169,3 +195,24 @@ def test_what_a_process_reported_before_it_was_started_again_does_not_count():
     assert held == [Mark(15, 0.02, 3.0)]
     note_mark(held, Mark(16, 0.03, 3.1))
     assert len(held) == 2
+
+
+def test_delays_and_sharing_are_those_with_which_steps_are_as_long_as_measured(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(calibrate, "processors", lambda: 2)
+    module = ps.load(Path(__file__).parents[3] / "examples" / "regression.ir")
+    true = REAL._replace(delay=3e-4, sharing=1.25)
+    jobs: list[calibrate.MeasuredJob] = []
+    for trainers, servers in ((1, 1), (1, 1), (8, 2), (6, 2)):
+        compiled = ps.compile(module, ps.Job(pservers=servers, trainers=trainers, batch_rows=640))
+        work = ps.cost(compiled).work
+        assert work is not None
+        job = calibrate.MeasuredJob(trainers, servers, compiled.plan, work, Pace(0.0, {}, {}))
+        jobs.append(job._replace(pace=Pace(calibrate._simulated_step(true, job), {}, {})))
+    assert calibrate.delay_in(REAL, jobs) == pytest.approx(3e-4, rel=1e-3)
+    late = REAL._replace(delay=3e-4)
+    assert calibrate.sharing_in(late, jobs) == pytest.approx(1.25, abs=0.02)
+    assert calibrate.delay_in(REAL, jobs[2:]) == 0.0
+    assert calibrate.sharing_in(late, jobs[:2]) == 1.0
+    assert calibrate.sharing_in(late, [job._replace(pace=Pace(0.0, {}, {})) for job in jobs[2:]]) == pytest.approx(
+        1.0, abs=0.02
+    )

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Piece, RingContribution, Statement, Total
 from pstranspile.cluster.net import wire
+from pstranspile.cluster.net.transport import LEAST_REUSED, MOST_LENT, MOST_REUSED, _Buffers
 from pstranspile.cluster.net.wire import (
     HEADER_SIZE,
     MESSAGES,
@@ -312,3 +313,36 @@ def test_a_sender_does_not_make_what_is_refused() -> None:
         messages_body([message], NUMBERS)
     with pytest.raises(WireError, match="tuple can't be sent"):
         messages_body([message._replace(payload=(1, 2))], NUMBERS)
+
+
+def of_sizes(*sizes: int) -> tuple[_Buffers, list[np.ndarray]]:
+    """Buffers of a connection, and an array in each of those that were lent for frames of these sizes."""
+    buffers = _Buffers()
+    return buffers, [np.frombuffer(buffers.buffer_of(size), "uint8") for size in sizes]
+
+
+def test_the_memory_of_a_frame_is_used_again_once_its_values_are_gone():
+    buffers, held = of_sizes(1 << 20, 1 << 20)
+    places = [each.ctypes.data for each in held]
+    assert places[0] != places[1]
+    part = held.pop(0)[100:200]
+    assert np.frombuffer(buffers.buffer_of(1 << 20), "uint8").ctypes.data not in places  # `part` is still in use
+    del part
+    assert np.frombuffer(buffers.buffer_of(1_000_000), "uint8").ctypes.data not in places[1:]
+    assert held[0].ctypes.data == places[1]
+
+
+def test_frames_of_other_sizes_do_not_pile_up():
+    buffers = _Buffers()
+    for size in range(300_000, 1_200_000, 50_000):
+        assert len(buffers.buffer_of(size)) == size
+        assert len(buffers._lent) <= 3
+    for size in (100, LEAST_REUSED - 1, MOST_REUSED):
+        assert len(buffers.buffer_of(size)) == size
+        assert len(buffers._lent) <= 3
+
+
+def test_a_connection_keeps_few_buffers():
+    buffers, held = of_sizes(*[1 << 19] * (2 * MOST_LENT))
+    assert len({each.ctypes.data for each in held}) == len(held)
+    assert len(buffers._lent) == MOST_LENT

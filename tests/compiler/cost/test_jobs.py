@@ -517,15 +517,15 @@ def test_the_command_suggests(folder: Path, capfd: pytest.CaptureFixture[str]):
     assert "--suggest is for a job whose settings vary" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("width", "left"), [(64, 0.0), (512, 0.5), (3000, 0.0)])
-def test_messages_of_some_megabytes_leave_half_their_places(width: int, left: float):
-    """Small ones find room between values, and the memory of larger ones goes back to the system."""
+@pytest.mark.parametrize("trainers", [1, 2, 5])
+def test_a_server_holds_an_answer_for_each_trainer(trainers: int):
+    """It writes each one anew, and keeps it until that trainer has confirmed it; a trainer has its own alone."""
     model = L.Draft(seed=1)
-    x = L.data(model, "x", [-1, width])
-    minimize(L.mean(L.fc(x, width, bias_attr=False)), SGD(0.0))
-    compiled = ps.compile(model.module(), ps.Job(pservers=1, trainers=2, batch_rows=4))
-    found = ps.cost(compiled)
+    x = L.data(model, "x", [-1, 512])
+    minimize(L.mean(L.fc(x, 512, bias_attr=False)), SGD(0.0))
+    found = ps.cost(ps.compile(model.module(), ps.Job(pservers=1, trainers=trainers, batch_rows=4)))
     assert found.work is not None
-    size = 4 * width * width
-    server, peak = found.machines[1], found.work.steps[1].peak
-    assert server.peak - peak == pytest.approx(size + left * 2 * size, rel=0.01)
+    size = 4 * 512 * 512
+    (trainer, server), steps = found.machines, found.work.steps
+    assert server.peak - steps[1].peak == pytest.approx(trainers * size, rel=0.01)
+    assert trainer.peak - steps[0].peak == pytest.approx(2 * size, rel=0.01)

@@ -199,7 +199,7 @@ def test_a_slower_link_is_never_faster(mode: str, rate: float, slower: float, la
 @pytest.mark.parametrize("mode", [*JOBS])
 def test_twice_the_seconds_of_everything_are_twice_the_step(mode: str):
     rates = {family: Rate(*(2 * each for each in rate)) for family, rate in REAL.families.items()}
-    wire = Wire(*(2 * each for each in REAL.wire[:-1]), REAL.wire.bytes_per_second / 2)
+    wire = Wire(*(2 * each for each in REAL.wire))._replace(bytes_per_second=REAL.wire.bytes_per_second / 2)
     twice = REAL._replace(families=FrozenMap(rates), wire=wire, step=2e-4, update=1e-4, ask=2e-8, lookup=2e-8)
     assert seconds(JOBS[mode], twice).step == pytest.approx(2 * seconds(JOBS[mode], REAL).step)
 
@@ -264,20 +264,43 @@ def test_a_file_that_is_not_there():
 
 
 @pytest.mark.parametrize(
-    ("text", "rate", "latency"),
+    ("text", "rate", "latency", "tls"),
     [
-        ("1Gb", 125e6, 0.5),
-        ("1Gb,200us", 125e6, 200e-6),
-        ("2.5MB,3ms", 2.5e6, 3e-3),
-        ("8kb,1s", 1e3, 1.0),
-        ("1TB,0us", 1e12, 0.0),
+        ("1Gb", 125e6, 0.5, False),
+        ("1Gb,200us", 125e6, 200e-6, False),
+        ("2.5MB,3ms", 2.5e6, 3e-3, False),
+        ("8kb,1s", 1e3, 1.0, False),
+        ("1TB,0us", 1e12, 0.0, False),
+        ("1Gb,tls", 125e6, 0.5, True),
+        ("1Gb,200us,tls", 125e6, 200e-6, True),
     ],
 )
-def test_links(text: str, rate: float, latency: float):
-    assert parse_link(text, 0.5) == pytest.approx((rate, latency))
+def test_links(text: str, rate: float, latency: float, tls: bool):
+    found = parse_link(text, 0.5)
+    assert found[:2] == pytest.approx((rate, latency))
+    assert found.tls is tls
 
 
-@pytest.mark.parametrize("text", ["", "1", "1G", "Gb", "-1Gb", "0Gb", "1Gb,", "1Gb,2", "1gb", "1Gb,2us,3", "1e9B"])
+def test_frames_and_bytes_cost_more_under_tls():
+    """Two frames come and go at either end, with the gradients and the parameters."""
+    profile_of = REAL._replace(wire=REAL.wire._replace(tls_frame=1e-5, tls_byte=1e-9))
+    job = compiled()
+    plain, guarded = (seconds(job, profile_of, link=link).machines[0] for link in ("1Gb,0us", "1Gb,0us,tls"))
+    work = ps.cost(job).work
+    assert work is not None
+    (flow,) = work.flows
+    assert guarded.processor - plain.processor == pytest.approx(flow.frames * 1e-5 + flow.bytes * 1e-9)
+
+
+def test_a_profile_without_tls_knows_no_job_with_it():
+    with pytest.raises(ps.DiagnosticError, match="a profile does not say what TLS costs") as raised:
+        seconds(compiled(), REAL, link="1Gb,0us,tls")
+    assert raised.value.diagnostics[0].code == "cost-profile"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1G", "Gb", "-1Gb", "0Gb", "1Gb,", "1Gb,2", "1gb", "1Gb,2us,3", "1e9B", "tls", "1Gb,tls,2us"]
+)
 def test_texts_that_are_no_link(text: str):
     with pytest.raises(ValueError, match="is no link, such as 1Gb,200us"):
         parse_link(text)
@@ -353,3 +376,20 @@ def test_wrong_usage(words: list[str], said: str, folder: Path, capfd: pytest.Ca
 def test_a_profile_that_is_none_is_a_finding(folder: Path, capfd: pytest.CaptureFixture[str]):
     assert main(["plan", "net.ir", "--pservers", "1", "--cost", "--profile", "net.ir"]) == 1
     assert "error[cost-profile]" in capfd.readouterr().err
+
+
+def test_a_machine_is_scheduled_some_time_after_a_frame_has_come():
+    """Once on either side, for each exchange that is waited for."""
+    late = REAL._replace(delay=1e-3)
+    assert seconds(compiled(), late).step - seconds(compiled(), REAL).step == pytest.approx(2e-3)
+    servers = Profiles(REAL, REAL._replace(delay=4e-3))
+    assert seconds(compiled(), servers).step - seconds(compiled(), REAL).step == pytest.approx(4e-3)
+
+
+def test_turns_that_share_processors_are_longer():
+    """With a processor for each machine, none is."""
+    shared = REAL._replace(sharing=1.5)
+    for processors, is_longer in ((1, True), (3, False), (None, False)):
+        steps = [seconds(compiled(), of, processors=processors).step for of in (REAL, shared)]
+        assert (steps[1] > steps[0]) is is_longer
+        assert steps[1] <= 1.5 * steps[0] + 1e-9

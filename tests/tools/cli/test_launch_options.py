@@ -1,11 +1,17 @@
 """What `start` and `launch` are given is looked at before any process begins."""
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from pstranspile.cluster.net.metrics import read_pace
+from pstranspile.compiler.cost.profile import profile_text
 from pstranspile.tools.cli import main
+from tests.compiler.cost.test_seconds import REAL
 
 PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
 CLUSTER = ["--pservers", "2", "--trainers", "2"]
@@ -131,3 +137,51 @@ def test_an_input_that_one_trainer_lacks(capsys):
     assert "out/trainer_1.ir:" in (err := capsys.readouterr().err)
     assert "y is an input of the program" in err
     assert "note: --feed" not in err
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """The data of a page for the browser."""
+    found = re.findall(r'<script type="application/json" id="[a-z]+">(.*?)</script>', page.read_text(), re.S)
+    return {name: value for part in found for name, value in json.loads(part).items()}
+
+
+def test_a_pace_is_that_of_its_job(tmp_path, capfd, monkeypatch):
+    """`launch --pace` writes it, of a program or of a folder; `report --measured` takes it for that job alone."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", x=np.ones((20, 4, 1000), "float32"), y=np.ones((20, 4, 20), "float32"))
+    Path("host.json").write_text(profile_text(REAL))
+    assert main(["launch", PROGRAM, *CLUSTER, "--feed", "d.npz", "--pace", "pace.json"]) == 0
+    assert main(["compile", PROGRAM, *CLUSTER, "-o", "out"]) == 0
+    assert main(["launch", "out", "--feed", "d.npz", "--pace", "of_folder.json"]) == 0
+    paces = [read_pace(name) for name in ("pace.json", "of_folder.json")]
+    assert paces[0].job == paces[1].job
+    report = ["report", PROGRAM, "--set", "batch_rows=2", "--profile", "host.json", "-o", "page.html", "--measured"]
+    for name, pace in zip(("pace.json", "of_folder.json"), paces, strict=True):
+        assert {*pace.processor} == {"trainer_0", "trainer_1", "pserver_0", "pserver_1"}
+        assert main([*report, name, *CLUSTER]) == 0
+        found = {machine: seconds for machine, _, _, seconds in data_of(Path("page.html"))["step"]["measured"]}
+        assert found == pytest.approx(
+            {
+                "": pace.step,
+                "trainer_0 to 1": (pace.processor["trainer_0"] + pace.processor["trainer_1"]) / 2,
+                "pserver_0": pace.processor["pserver_0"],
+                "pserver_1": pace.processor["pserver_1"],
+            },
+            rel=1e-3,
+        )
+    capfd.readouterr()
+    others = {
+        "2 trainers and 2 servers, and this job has 3 trainers and 1 server": ["--pservers", "1", "--trainers", "3"],
+        "as many machines, with other programs": [*CLUSTER, "--mode", "async"],
+    }
+    for told, options in others.items():
+        assert main([*report, "pace.json", *options]) == 1
+        assert f"error[cost-measured]: it was measured of another job: that has {told}" in capfd.readouterr().err
+
+
+def test_a_run_that_is_too_short_has_no_pace(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", x=np.ones((1, 4, 1000), "float32"), y=np.ones((1, 4, 20), "float32"))
+    assert main(["launch", PROGRAM, *CLUSTER, "--feed", "d.npz", "--pace", "pace.json"]) == 0
+    assert "pace.json is not written: the run was too short to tell how long a step takes" in capfd.readouterr().err
+    assert not Path("pace.json").exists()
