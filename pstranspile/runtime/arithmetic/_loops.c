@@ -769,19 +769,24 @@ enum {
     SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, RMSPROP, RMSPROP_OF_ROOT, RMSPROP_CENTERED, RMSPROP_CENTERED_OF_ROOT, FTRL
 };
 
+static const Optimizer OPTIMIZERS[] = {
+    [SGD] = {1, 1, sgd_rows},
+    [MOMENTUM] = {2, 2, momentum_rows},
+    [NESTEROV] = {2, 2, nesterov_rows},
+    [ADAGRAD] = {2, 2, adagrad_rows},
+    [ADAM] = {3, 7, adam_rows},
+    [RMSPROP] = {3, 5, rmsprop_rows},
+    [RMSPROP_OF_ROOT] = {3, 5, rmsprop_of_root_rows},
+    [RMSPROP_CENTERED] = {4, 5, rmsprop_centered_rows},
+    [RMSPROP_CENTERED_OF_ROOT] = {4, 5, rmsprop_centered_of_root_rows},
+    [FTRL] = {3, 3, ftrl_rows},
+};
+
 static int optimizer_of(PyObject *number, Optimizer *optimizer) {
-    switch (PyLong_AsLong(number)) {
-        case SGD: *optimizer = (Optimizer){1, 1, sgd_rows}; return 1;
-        case MOMENTUM: *optimizer = (Optimizer){2, 2, momentum_rows}; return 1;
-        case NESTEROV: *optimizer = (Optimizer){2, 2, nesterov_rows}; return 1;
-        case ADAGRAD: *optimizer = (Optimizer){2, 2, adagrad_rows}; return 1;
-        case ADAM: *optimizer = (Optimizer){3, 7, adam_rows}; return 1;
-        case RMSPROP: *optimizer = (Optimizer){3, 5, rmsprop_rows}; return 1;
-        case RMSPROP_OF_ROOT: *optimizer = (Optimizer){3, 5, rmsprop_of_root_rows}; return 1;
-        case RMSPROP_CENTERED: *optimizer = (Optimizer){4, 5, rmsprop_centered_rows}; return 1;
-        case RMSPROP_CENTERED_OF_ROOT: *optimizer = (Optimizer){4, 5, rmsprop_centered_of_root_rows}; return 1;
-        case FTRL: *optimizer = (Optimizer){3, 3, ftrl_rows}; return 1;
-        default: break;
+    const long at = PyLong_AsLong(number);
+    if (at >= 0 && at < (long)(sizeof OPTIMIZERS / sizeof *OPTIMIZERS)) {
+        *optimizer = OPTIMIZERS[at];
+        return 1;
     }
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "there is no optimizer of this number");
     return 0;
