@@ -721,18 +721,20 @@ static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t give
 }
 
 static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 5)) return NULL;
+    if (!has_arguments(given, 4)) return NULL;
     Arrays arrays = {.count = 0};
     int64_t *rows = memory(&arrays, a[0], 'q', 0, -1);
-    Size count = rows ? size_of(&arrays, 0) : 0, different = 0;
-    int64_t *places = count ? memory(&arrays, a[1], 'q', 0, count) : NULL;
-    float *value = places ? memory(&arrays, a[2], 'f', 0, -1) : NULL;
-    Size size = value ? size_of(&arrays, 2) : 0, width = size / (count ? count : 1);
-    int64_t *merged = value && width * count == size ? memory(&arrays, a[3], 'q', 1, count) : NULL;
-    float *sums = merged ? memory(&arrays, a[4], 'f', 1, size) : NULL;
-    int done = sums != NULL;
-    for (Size at = 0; done && at < count; at++) done = places[at] >= 0 && places[at] < count;
-    if (done) RUN(size, different = merge_rows(count, width, rows, places, value, merged, sums));
+    Size count = rows ? size_of(&arrays, 0) : 0, different = 0, width = 0;
+    if (count > UINT32_MAX) count = 0;
+    Table value = {.first = NULL};
+    value.first = count ? memory_of_rows(&arrays, a[1], 0, count, &width, &value.stride) : NULL;
+    int64_t *merged = value.first ? memory(&arrays, a[2], 'q', 1, count) : NULL;
+    float *sums = merged ? memory(&arrays, a[3], 'f', 1, count * width) : NULL;
+    uint32_t *order = sums ? PyMem_RawMalloc(2 * count * sizeof *order) : NULL;
+    if (order) {
+        RUN(count * width, different = merge_rows(count, width, rows, value, order, order + count, merged, sums));
+        PyMem_RawFree(order);
+    }
     release(&arrays);
     return PyLong_FromSsize_t(different);
 }

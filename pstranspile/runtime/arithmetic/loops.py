@@ -396,14 +396,14 @@ def add_rows(target: Array, rows: Array, value: Array) -> bool:
     return COMPILED and _loops.add_rows(target, rows, value)
 
 
-def merge_rows(rows: Array, places: Array, value: Array, merged: Array, sums: Array) -> int:
-    """Merges equal numbers in the ascending `rows` and sums their values in order; `places` are the indices of the
-    values.
+def merge_rows(rows: Array, value: Array, merged: Array, sums: Array) -> int:
+    """Sums the values [n, ...] of equal rows, int64 [n], in order.
 
-    Sets the first elements of `merged` and `sums`, which are as long as `rows` and `value`, and returns the number of
-    different rows. If all rows differ, it sets nothing. Returns 0 if numpy must do the work.
+    Sets the first elements of `merged` to the different rows in ascending order, and those of `sums` to the sums; both
+    are as long as `rows`. Returns the number of different rows. If all rows differ, it sets nothing. Returns 0 if numpy
+    must do the work.
     """
-    return _loops.merge_rows(rows, places, value, merged, sums) if COMPILED else 0
+    return _loops.merge_rows(rows, value, merged, sums) if COMPILED else 0
 
 
 class Reach(IntEnum):
