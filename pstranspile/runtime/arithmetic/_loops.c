@@ -1013,12 +1013,6 @@ static int lookup_of(Item *item, PyObject *const *a) {
     return item->width && item->width * count == size && item->width <= all;
 }
 
-static void run_lookup(Item *item) {
-    const Search *of = &item->search;
-    item->missing = look_up_rows(of->count, item->width, of->wanted, of->ids, of->entries, of->shift, item->rows,
-                                 item->held, of->places, item->out);
-}
-
 /* Takes the tables from the argument 2 of the item on, which follow the optimizer and the reach; then, from `scales` on,
    the numbers; then the ids of the gradient and its values; then the ids of the table, its hash table, the updates that
    saw its rows, the number of this update, and room for the places of the ids. */
@@ -1053,18 +1047,36 @@ static int held_update_of(Item *item, PyObject *const *a, Py_ssize_t given) {
     if (!item->seen || size_of(&item->arrays, at) < update->height) return 0;
     search->places = memory(&item->arrays, rest[6], 'q', 1, update->count);
     if (!search->places) return 0;
-    item->scratch = PyMem_RawMalloc((2 * update->count + update->width) * sizeof *item->scratch);
+    item->scratch = PyMem_RawMalloc(2 * update->count * sizeof *item->scratch);
     return item->scratch != NULL;
 }
 
-static void run_held_update(Item *item) {
+/* A part of the work on an item: the ids of a lookup from `start` up to `stop`, or those of an update, in ascending
+   order. */
+typedef struct {
+    Item *item;
+    Size start, stop, missing;
+    float *sum;
+} Piece;
+
+static void run_lookup(Piece *piece) {
+    const Item *item = piece->item;
+    const Search *of = &item->search;
+    piece->missing = look_up_rows(piece->stop - piece->start, item->width, of->wanted + piece->start, of->ids,
+                                  of->entries, of->shift, item->rows, item->held, of->places + piece->start,
+                                  item->out + piece->start * item->width);
+}
+
+/* Finds the rows of an update in the order of their ids. */
+static void find_rows(Piece *piece) {
+    Item *item = piece->item;
     Update *update = &item->update;
     const Search *of = &item->search;
     uint32_t *order = item->scratch, *spare = order + update->count;
     const uint32_t *sorted = ascending(update->count, of->wanted, order, spare);
-    item->missing = find_in_order(update->count, of->wanted, sorted, of->ids, of->entries, of->shift, update->height,
-                                  item->seen, item->number, of->places, &item->different);
-    if (item->missing) {
+    piece->missing = find_in_order(update->count, of->wanted, sorted, of->ids, of->entries, of->shift, update->height,
+                                   item->seen, item->number, of->places, &item->different);
+    if (piece->missing) {
         Size found = 0;
         for (Size at = 0; at < update->count; at++) {
             if (of->places[sorted[at]] >= 0) order[found++] = sorted[at];
@@ -1074,19 +1086,137 @@ static void run_held_update(Item *item) {
     }
     update->order = sorted;
     update->rows = of->places;
-    update->sum = (float *)(spare + of->count);
-    item->optimizer.run(update);
 }
 
-static void run_items(Item *items, Size count, void (*run)(Item *)) {
-    for (Size at = 0; at < count; at++) {
-        if (items[at].fits) run(&items[at]);
+static void run_held_update(Piece *piece) {
+    Update update = piece->item->update;
+    update.order += piece->start;
+    update.count = piece->stop - piece->start;
+    update.sum = piece->sum;
+    piece->item->optimizer.run(&update);
+}
+
+/* Pieces of work that threads take one after the other. */
+typedef struct {
+    Piece *pieces;
+    Size count, next;
+    void (*run)(Piece *);
+    PyThread_type_lock lock; /* NULL where there is one thread */
+} Pieces;
+
+/* A further thread, which releases `over` at its end. */
+typedef struct {
+    Pieces *pieces;
+    PyThread_type_lock over;
+} Hand;
+
+static void work_off(Pieces *pieces) {
+    for (;;) {
+        if (pieces->lock) PyThread_acquire_lock(pieces->lock, WAIT_LOCK);
+        const Size at = pieces->next++;
+        if (pieces->lock) PyThread_release_lock(pieces->lock);
+        if (at >= pieces->count) return;
+        pieces->run(&pieces->pieces[at]);
     }
 }
 
-/* The results of a list of items: of each how many ids have no row, -1 where it does not fit, and the different ids. */
-static PyObject *items_of(PyObject *list, int lookups) {
+static void lend_hand(void *given) {
+    Hand *hand = given;
+    work_off(hand->pieces);
+    PyThread_release_lock(hand->over);
+}
+
+#define MOST_HANDS 63
+
+/* Runs all pieces on so many threads, or on as many as the system gives. */
+static void run_pieces(Piece *pieces, Size count, void (*run)(Piece *), Size threads) {
+    Pieces all = {pieces, count, 0, run, NULL};
+    Hand hands[MOST_HANDS];
+    Size others = 0, wanted = (threads < count ? threads : count) - 1;
+    if (wanted > MOST_HANDS) wanted = MOST_HANDS;
+    if (wanted > 0) all.lock = PyThread_allocate_lock();
+    for (; all.lock && others < wanted; others++) {
+        Hand *hand = &hands[others];
+        *hand = (Hand){&all, PyThread_allocate_lock()};
+        if (!hand->over) break;
+        PyThread_acquire_lock(hand->over, WAIT_LOCK);
+        if (PyThread_start_new_thread(lend_hand, hand) == PYTHREAD_INVALID_THREAD_ID) {
+            PyThread_release_lock(hand->over);
+            PyThread_free_lock(hand->over);
+            break;
+        }
+    }
+    work_off(&all);
+    for (Size at = 0; at < others; at++) {
+        PyThread_acquire_lock(hands[at].over, WAIT_LOCK);
+        PyThread_release_lock(hands[at].over);
+        PyThread_free_lock(hands[at].over);
+    }
+    if (all.lock) PyThread_free_lock(all.lock);
+}
+
+#define AT_ONCE 4096 /* the ids of a piece, about */
+
+static Size pieces_of(Size count) { return count / AT_ONCE + 1; }
+
+/* Divides the `count` ids of an item into pieces, all occurrences of an id of an update in the same one. Gives their
+   number. */
+static Size divide(Item *item, Size count, int updates, Piece *pieces, float *sums) {
+    const Size number = pieces_of(count);
+    Size made = 0, start = 0;
+    for (Size at = 1; at <= number && start < count; at++) {
+        Size stop = at == number ? count : count * at / number;
+        const uint32_t *order = item->update.order;
+        const int64_t *rows = item->update.rows;
+        while (updates && stop > start && stop < count && rows[order[stop]] == rows[order[stop - 1]]) stop++;
+        if (stop <= start) continue;
+        pieces[made] = (Piece){item, start, stop, 0, sums + made * item->update.width};
+        start = stop;
+        made++;
+    }
+    return made;
+}
+
+/* Looks up or updates the rows of the items; false without memory. */
+static int run_items(Item *items, Size count, int lookups, Size threads) {
+    Size most = 0, widest = 0, made = 0, fitting = 0;
+    for (Size at = 0; at < count; at++) {
+        if (!items[at].fits) continue;
+        most += pieces_of(items[at].search.count);
+        if (items[at].update.width > widest) widest = items[at].update.width;
+    }
+    Piece *pieces = PyMem_RawMalloc((most ? most : 1) * sizeof *pieces);
+    float *sums = PyMem_RawMalloc((most * widest + 1) * sizeof *sums);
+    if (pieces && sums) {
+        if (!lookups) {
+            for (Size at = 0; at < count; at++) {
+                if (items[at].fits) pieces[fitting++] = (Piece){&items[at], 0, items[at].search.count, 0, NULL};
+            }
+            run_pieces(pieces, fitting, find_rows, threads);
+            for (Size at = 0; at < fitting; at++) pieces[at].item->missing = pieces[at].missing;
+        }
+        for (Size at = 0; at < count; at++) {
+            Item *item = &items[at];
+            const Size ids = lookups ? item->search.count : item->update.count;
+            if (item->fits) made += divide(item, ids, !lookups, pieces + made, sums + made * widest);
+        }
+        run_pieces(pieces, made, lookups ? run_lookup : run_held_update, threads);
+        for (Size at = 0; lookups && at < count; at++) {
+            if (items[at].fits) items[at].missing = 0;
+        }
+        for (Size at = 0; lookups && at < made; at++) pieces[at].item->missing += pieces[at].missing;
+    }
+    PyMem_RawFree(sums);
+    PyMem_RawFree(pieces);
+    return pieces && sums;
+}
+
+/* The results of a list of items, whose work is done by so many threads: of each how many ids have no row, -1 where it
+   does not fit, and the different ids. */
+static PyObject *items_of(PyObject *list, int lookups, PyObject *threads_given) {
     if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "the items of tables are a list");
+    const Size threads = PyLong_AsSsize_t(threads_given);
+    if (threads == -1 && PyErr_Occurred()) return NULL;
     const Size count = PyList_GET_SIZE(list);
     Item *items = PyMem_Calloc(count ? count : 1, sizeof *items);
     if (!items) return PyErr_NoMemory();
@@ -1113,7 +1243,12 @@ static PyObject *items_of(PyObject *list, int lookups) {
         }
     }
     PyObject *result = PyErr_Occurred() ? NULL : PyList_New(count);
-    if (result) RUN(size, run_items(items, count, lookups ? run_lookup : run_held_update));
+    int done = 1;
+    if (result) RUN(size, done = run_items(items, count, lookups, size < MANY ? 1 : threads));
+    if (!done) {
+        Py_CLEAR(result);
+        PyErr_NoMemory();
+    }
     for (Size at = 0; at < taken; at++) {
         release(&items[at].arrays);
         PyMem_RawFree(items[at].scratch);
@@ -1126,11 +1261,11 @@ static PyObject *items_of(PyObject *list, int lookups) {
 }
 
 static PyObject *py_look_up_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    return has_arguments(given, 1) ? items_of(a[0], 1) : NULL;
+    return has_arguments(given, 2) ? items_of(a[0], 1, a[1]) : NULL;
 }
 
 static PyObject *py_update_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    return has_arguments(given, 1) ? items_of(a[0], 0) : NULL;
+    return has_arguments(given, 2) ? items_of(a[0], 0, a[1]) : NULL;
 }
 
 static PyObject *py_enter_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {

@@ -587,11 +587,12 @@ class Lookup(NamedTuple):
     out: Array
 
 
-def look_up_tables(lookups: list[Lookup]) -> list[int]:
-    """Looks up rows of several tables, without the interpreter's lock where they are many. Returns how many ids of each
-    lookup have no place, or -1 if numpy must do its work.
+def look_up_tables(lookups: list[Lookup], threads: int = 1) -> list[int]:
+    """Looks up rows of several tables; where they are many, without the interpreter's lock and on so many threads,
+    which share out the tables and ranges of ids. Returns how many ids of each lookup have no place, or -1 if numpy must
+    do its work.
     """
-    return [missing for missing, _ in _loops.look_up_tables(lookups)] if COMPILED else [-1] * len(lookups)
+    return [missing for missing, _ in _loops.look_up_tables(lookups, threads)] if COMPILED else [-1] * len(lookups)
 
 
 class HeldUpdate(NamedTuple):
@@ -609,15 +610,17 @@ class HeldUpdate(NamedTuple):
     places: Array
 
 
-def update_tables(updates: list[HeldUpdate]) -> list[tuple[int, int]]:
-    """Updates rows of several tables, without the interpreter's lock where they are many.
+def update_tables(updates: list[HeldUpdate], threads: int = 1) -> list[tuple[int, int]]:
+    """Updates rows of several tables; where they are many, without the interpreter's lock and on so many threads, which
+    share out the tables and ranges of rows. A row is updated by one thread, so that the bits are the same.
 
     Returns of each how many different ids have no row, -1 if nothing is changed and numpy must do the work; and how
     many different ids there are. An update that reaches rows which its gradient lacks is left to numpy.
     """
     if not COMPILED:
         return [(-1, 0)] * len(updates)
-    return _loops.update_tables([(o, r, *tables, *scales, *rest) for (o, r, tables, scales), *rest in updates])
+    items = [(o, r, *tables, *scales, *rest) for (o, r, tables, scales), *rest in updates]
+    return _loops.update_tables(items, threads)
 
 
 def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: Array, update: int) -> int:

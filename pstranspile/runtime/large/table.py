@@ -687,8 +687,8 @@ _THREADS: ContextVar[int] = ContextVar("threads_of_tables", default=1)
 
 @contextmanager
 def tables_on_threads(count: int) -> Generator[None]:
-    """Makes servers that this thread runs within the context look up and update rows of different large tables on
-    `count` threads, with the same results.
+    """Makes servers that this thread runs within the context look up and update rows of large tables on `count`
+    threads, which share out the tables and ranges of rows, with the same results.
     """
     token = _THREADS.set(count)
     try:
@@ -702,38 +702,11 @@ def threads_of_tables() -> int:
     return _THREADS.get()
 
 
-@cache
-def _workers(count: int) -> Any:
-    """The thread pool that works on tables beside the thread that asks."""
-    from concurrent.futures import ThreadPoolExecutor  # imported here, as most processes have one thread
-
-    return ThreadPoolExecutor(count, "tables")
-
-
-def _on_threads(work: Callable[[list[Any]], list[Any]], items: list[Any], sizes: Sequence[int]) -> list[Any]:
-    """The results of `work` for these items, which are divided among the threads by their sizes."""
-    count = min(threads_of_tables(), len(items))
-    if count < 2:
-        return work(items)
-    loads, shares = [0] * count, [list[int]() for _ in range(count)]
-    for place in sorted(range(len(items)), key=lambda place: -sizes[place]):
-        least = loads.index(min(loads))
-        shares[least].append(place)
-        loads[least] += sizes[place]
-    others = [_workers(count - 1).submit(work, [items[place] for place in share]) for share in shares[1:]]
-    made = [work([items[place] for place in shares[0]]), *(other.result() for other in others)]
-    results: list[Any] = [None] * len(items)
-    for share, part in zip(shares, made, strict=True):
-        for place, result in zip(share, part, strict=True):
-            results[place] = result
-    return results
-
-
 def look_up_side_by_side(asked: Sequence[tuple[LargeTable, Array]]) -> list[Array]:
     """What `look_up` gives for each table and its ids. Tables in memory are searched on several threads."""
     lookups = [table.lookup_of(ids) for table, ids in asked]
     found = [lookup for lookup in lookups if lookup is not None]
-    missing = iter(_on_threads(loops.look_up_tables, found, [len(lookup.wanted) for lookup in found]))
+    missing = iter(loops.look_up_tables(found, threads_of_tables()))
     return [
         table.look_up(ids) if lookup is None else table.found_rows(lookup, next(missing))
         for (table, ids), lookup in zip(asked, lookups, strict=True)
@@ -763,7 +736,7 @@ class SideBySide:
         """Makes the updates, on as many threads as tables have."""
         waiting, self._waiting = self._waiting, []
         updates, finishes = [each.update for each in waiting], [each.finish for each in waiting]
-        made = _on_threads(loops.update_tables, updates, [len(update.wanted) for update in updates])
+        made = loops.update_tables(updates, threads_of_tables())
         del waiting, updates  # views of memory that moves when rows are added
         for finish, (missing, different) in zip(finishes, made, strict=True):
             finish(missing, different)
@@ -1080,7 +1053,7 @@ class LargeTable:
         """
         lookup = self.lookup_of(ids)
         if lookup is not None:
-            (missing,) = loops.look_up_tables([lookup])
+            (missing,) = loops.look_up_tables([lookup], threads_of_tables())
             return self.found_rows(lookup, missing)
         return self._look_up(ids)
 
