@@ -45,7 +45,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,20 @@ def memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
-def file_pages() -> float:
-    """MB of files that the process has in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize() / 1e6
+def file_pages(process: int, folder: str) -> float:
+    """MB of files in a folder that a process has in memory."""
+    size, inside = 0, False
+    try:
+        lines = Path(f"/proc/{process}/smaps").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    for line in lines:
+        name, *rest = line.split(maxsplit=5)
+        if not name.endswith(":"):
+            inside = len(rest) == 5 and rest[4].startswith(folder)
+        elif inside and name == "Rss:":
+            size += int(rest[0])
+    return size * 1024 / 1e6
 
 
 @contextmanager
@@ -134,21 +145,12 @@ class ByHand:
 
 
 def used(count: int, folder: str | None, limit: int) -> None:
-    """Prints milliseconds of a step with a table in memory, or in a file, MB of the process and of files, and the most
-    MB of files at any time. `limit` is that of rows on disk in bytes, 0 for none.
+    """Prints milliseconds of a step with a table in memory, or in a file, and MB of the process and of files. `limit` is
+    that of rows on disk in bytes, 0 for none.
     """
     random = np.random.default_rng(0)
     ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
     random.shuffle(ids)
-    most, over = [0.0], Event()
-
-    def look() -> None:
-        while not over.wait(0.002):
-            most[0] = max(most[0], file_pages())
-
-    before = file_pages()
-    watch = Thread(target=look)
-    watch.start()
     with rows_on_disk(folder, limit or None):
         table = filled(ids)
     hot = ids[::50].copy()
@@ -164,9 +166,7 @@ def used(count: int, folder: str | None, limit: int) -> None:
     seconds = perf_counter() - begun
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}
-    over.set()
-    watch.join()
-    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"], most[0] - before)
+    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"])
 
 
 def beside(count: int, folder: str) -> None:
@@ -175,12 +175,16 @@ def beside(count: int, folder: str) -> None:
     limit = count * WIDTH * 2 * 4 // 10
     for where, most in (("", 0), (folder, 0), (folder, limit)):
         given = [sys.executable, __file__, str(count), "--used", where, "--limit", str(most)]
-        done = subprocess.run(given, capture_output=True, text=True, check=False)
+        process, highest = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), 0.0
+        while process.poll() is None:
+            highest = max(highest, file_pages(process.pid, os.path.realpath(folder)) if most else 0.0)
+            sleep(0.02)
+        told, wrong = process.communicate()
         name = "in a file" if where else "in memory"
-        if done.returncode:
-            print(f"{name}: ended with status {done.returncode} {done.stderr[-300:]}")
+        if process.returncode:
+            print(f"{name}: ended with status {process.returncode} {wrong[-300:]}")
             continue
-        step, own, pages, highest = (float(number) for number in done.stdout.split())
+        step, own, pages = (float(number) for number in told.split())
         found.append((step, own))
         print(f"{count:,} rows {name}: {step:.1f} ms a step, {own:.0f} MB, {pages:.0f} MB of files")
         if most:

@@ -7,6 +7,12 @@ further functions put messages of machines into the bytes of a frame, and read t
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#ifdef __linux__
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#endif
+
 #include "_loops.h"
 
 #define MANY 32768 /* from this many elements on, other threads may run meanwhile */
@@ -1296,6 +1302,84 @@ static PyObject *py_enter_ids(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return finish(&arrays, done);
 }
 
+#ifdef __linux__
+/* Rows of a table in a file, of `row` bytes each, of which the first `size` are moved: those before `front` lie in
+   `memory`, too, and all others are read and written in the file. */
+typedef struct {
+    int file;
+    Size count, row, size;
+    int64_t front;
+    const int64_t *places;
+    char *memory, *rows;
+} FileRows;
+
+static int write_file_rows(const FileRows *of) {
+    for (Size at = 0; at < of->count; at++) {
+        const int64_t place = of->places[at];
+        if (at + AHEAD < of->count && of->places[at + AHEAD] < of->front)
+            PREFETCH(of->memory + of->places[at + AHEAD] * of->row);
+        if (place < of->front) memcpy(of->memory + place * of->row, of->rows + at * of->size, of->size);
+        else if (pwrite(of->file, of->rows + at * of->size, of->size, place * of->row) != of->size) return 0;
+    }
+    return 1;
+}
+
+/* Of the rows that the system does not have in memory it is told first, so that it reads them at the same time; `late`
+   has room for all. */
+static int read_file_rows(const FileRows *of, Size *late) {
+    Size missing = 0;
+    for (Size at = 0; at < of->count; at++) {
+        const int64_t place = of->places[at];
+        char *out = of->rows + at * of->size;
+        if (at + AHEAD < of->count && of->places[at + AHEAD] < of->front)
+            PREFETCH(of->memory + of->places[at + AHEAD] * of->row);
+        if (place < of->front) {
+            memcpy(out, of->memory + place * of->row, of->size);
+            continue;
+        }
+#ifdef RWF_NOWAIT
+        const struct iovec here = {out, of->size};
+        if (preadv2(of->file, &here, 1, place * of->row, RWF_NOWAIT) == of->size) continue;
+#endif
+        posix_fadvise(of->file, place * of->row, of->size, POSIX_FADV_WILLNEED);
+        late[missing++] = at;
+    }
+    for (Size at = 0; at < missing; at++) {
+        char *out = of->rows + late[at] * of->size;
+        if (pread(of->file, out, of->size, of->places[late[at]] * of->row) != of->size) return 0;
+    }
+    return 1;
+}
+#endif
+
+static PyObject *py_move_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 7)) return NULL;
+    int done = 0;
+#ifdef __linux__
+    FileRows of = {.file = (int)PyLong_AsLong(a[0]), .row = PyLong_AsSsize_t(a[2]), .front = PyLong_AsLongLong(a[3])};
+    const int writes = PyObject_IsTrue(a[6]);
+    if (PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    of.places = memory(&arrays, a[1], 'q', 0, -1);
+    of.count = of.places ? size_of(&arrays, 0) : 0;
+    of.memory = of.count ? memory(&arrays, a[4], 'B', writes, -1) : NULL;
+    int fits = of.memory && of.row > 0 && of.front >= 0 && of.front <= size_of(&arrays, 1) / of.row;
+    of.rows = fits ? memory(&arrays, a[5], 'B', !writes, -1) : NULL;
+    of.size = of.rows ? size_of(&arrays, 2) / of.count : 0;
+    fits = of.size > 0 && of.size <= of.row && of.size * of.count == size_of(&arrays, 2);
+    for (Size at = 0; fits && at < of.count; at++) fits = of.places[at] >= 0 && of.places[at] <= PTRDIFF_MAX / of.row;
+    Size *late = fits ? PyMem_RawMalloc(of.count * sizeof *late) : NULL;
+    if (late) {
+        Py_BEGIN_ALLOW_THREADS
+        done = writes ? write_file_rows(&of) : read_file_rows(&of, late);
+        Py_END_ALLOW_THREADS
+        PyMem_RawFree(late);
+    }
+    release(&arrays);
+#endif
+    return PyBool_FromLong(done);
+}
+
 /* Messages of machines, as pstranspile.cluster.net.wire has them in a frame.
 
 What is not of the common kinds (numbers, texts, arrays, rows of tables), or not as it must be, is left to Python, which
@@ -1721,6 +1805,7 @@ static PyMethodDef functions[] = {
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
     {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
     {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},
+    {"move_rows", (PyCFunction)(void (*)(void))py_move_rows, METH_FASTCALL, NULL},
     {"enter_rows", (PyCFunction)(void (*)(void))py_enter_rows, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {"pack_messages", (PyCFunction)(void (*)(void))py_pack_messages, METH_FASTCALL, NULL},

@@ -630,6 +630,16 @@ def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: A
     return _loops.enter_rows(wanted, ids, entries, places, seen, update) if COMPILED else -1
 
 
+def move_rows(file: int, places: Array, row: int, front: int, memory: Array, rows: Array, writes: bool) -> bool:
+    """Reads rows by place from a file in which each takes `row` bytes, or writes them; only the first bytes of each
+    where `rows` has fewer. Those at places below `front` are also in `memory`, from which or to which they are copied.
+
+    `memory` and `rows` are uint8. The system is first told of all rows that it must read. Returns False if Python must
+    do the work, also if the file can't be read or written.
+    """
+    return COMPILED and _loops.move_rows(file, places, row, front, memory, rows, writes)
+
+
 def enter_ids(ids: Array, entries: Array, start: int, stop: int) -> bool:
     """Enters the ids at the places `start` to `stop`, which it does not have yet, into a hash table (int32)."""
     return COMPILED and _loops.enter_ids(ids, entries, start, stop)
