@@ -12,7 +12,7 @@ no more memory while rows leave and while all is saved (beyond the order of ids,
 processor; memory is looked at 200 times a second.
 
 With `--folder` such a table is in memory in one process, and in a file in DIR in another. Of the ids of a step 95 in
-100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, by the clock, and memory:
+100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, and memory:
 that of the process, and pages of the file, which the system takes back when it needs them. Where memory is limited from
 outside to less than the table takes, the first process is killed. A third process has a tenth of the numbers in memory
 at most. Goals of it: 0.5 times the speed in memory, and at most 5 % over the limit at any time.
@@ -145,8 +145,8 @@ class ByHand:
 
 
 def used(count: int, folder: str | None, limit: int) -> None:
-    """Prints milliseconds of a step with a table in memory, or in a file, and MB of the process and of files. `limit` is
-    that of rows on disk in bytes, 0 for none.
+    """Prints milliseconds of a step with a table in memory, or in a file, by the clock and of the processor, and MB of
+    the process and of files. `limit` is that of rows on disk in bytes, 0 for none.
     """
     random = np.random.default_rng(0)
     ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
@@ -156,17 +156,18 @@ def used(count: int, folder: str | None, limit: int) -> None:
     hot = ids[::50].copy()
     for turn in range(TIMES):
         if turn == TIMES // 5:
-            begun = perf_counter()
+            begun, used_before = perf_counter(), process_time()
         often, seldom = random.integers(0, len(hot), IDS * 95 // 100), random.integers(0, count, IDS * 5 // 100)
         asked = np.unique(np.concatenate([hot[often], ids[seldom]]))
         table.look_up(asked)
         places, _ = table.enter(asked)
         table.put(places, table.take(places) + RATE)
         table.end_update()
-    seconds = perf_counter() - begun
+    steps = TIMES - TIMES // 5
+    by_clock, of_processor = 1e3 * (perf_counter() - begun) / steps, 1e3 * (process_time() - used_before) / steps
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}
-    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"])
+    print(by_clock, of_processor, sizes["RssAnon:"], sizes["RssFile:"])
 
 
 def beside(count: int, folder: str) -> None:
@@ -184,12 +185,16 @@ def beside(count: int, folder: str) -> None:
         if process.returncode:
             print(f"{name}: ended with status {process.returncode} {wrong[-300:]}")
             continue
-        step, own, pages = (float(number) for number in told.split())
-        found.append((step, own))
-        print(f"{count:,} rows {name}: {step:.1f} ms a step, {own:.0f} MB, {pages:.0f} MB of files")
+        step, processor, own, pages = (float(number) for number in told.split())
+        found.append((step, own, processor))
+        times = f"{step:.1f} ms a step, {processor:.1f} ms of the processor"
+        print(f"{count:,} rows {name}: {times}, {own:.0f} MB, {pages:.0f} MB of files")
         if most:
-            speed, part = found[0][0] / step, 1e6 * highest / limit
-            print(f"a tenth in memory: {speed:.2f}x the speed in memory, at most {part:.3f}x the limit")
+            speed, part = (
+                f"{found[0][0] / step:.2f}x the speed in memory",
+                f"at most {1e6 * highest / limit:.3f}x the limit",
+            )
+            print(f"a tenth in memory: {speed} ({found[0][2] / processor:.2f}x by the processor), {part}")
     if len(found) == 3:
         print(f"in a file: {found[1][1] / found[0][1]:.2f}x the memory, {found[0][0] / found[1][0]:.2f}x the speed")
 
