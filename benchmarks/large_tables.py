@@ -190,11 +190,9 @@ def beside(count: int, folder: str) -> None:
         times = f"{step:.1f} ms a step, {processor:.1f} ms of the processor"
         print(f"{count:,} rows {name}: {times}, {own:.0f} MB, {pages:.0f} MB of files")
         if most:
-            speed, part = (
-                f"{found[0][0] / step:.2f}x the speed in memory",
-                f"at most {1e6 * highest / limit:.3f}x the limit",
-            )
-            print(f"a tenth in memory: {speed} ({found[0][2] / processor:.2f}x by the processor), {part}")
+            by_clock, of_processor, part = found[0][0] / step, found[0][2] / processor, 1e6 * highest / limit
+            speeds = f"{by_clock:.2f}x the speed in memory ({of_processor:.2f}x by the processor)"
+            print(f"a tenth in memory: {speeds}, at most {part:.3f}x the limit")
     if len(found) == 3:
         print(f"in a file: {found[1][1] / found[0][1]:.2f}x the memory, {found[0][0] / found[1][0]:.2f}x the speed")
 
