@@ -686,11 +686,17 @@ def _padding(lengths: tuple[int, ...], length: int) -> _Padding:
     return _Padding(dims, np.flatnonzero(np.arange(length) < np.array(lengths)[:, None]))
 
 
+@lru_cache(64)
+def _padding_of(offsets: tuple[int, ...], length: int) -> _Padding:
+    """The padding of sequences with these offsets."""
+    return _padding(tuple(row_counts(offsets).tolist()), length)
+
+
 @plain_kernel("sequence_pad", "Out Length", lod="own")
 def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Array]:
     x, lod = sequences(X, "X")
     lengths = row_counts(lod[-1])
-    padding = _padding(tuple(lengths.tolist()), padded_length)
+    padding = _padding_of(tuple(lod[-1]), padded_length)
     value = plain(PadValue)
     out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
     out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
@@ -701,7 +707,7 @@ def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Arra
 @plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
 def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
     _, lod = sequences(X, "X")
-    return LoDTensor(_padding(tuple(row_counts(lod[-1]).tolist()), padded_length).extract_rows(plain(Out_GRAD)), lod)
+    return LoDTensor(_padding_of(tuple(lod[-1]), padded_length).extract_rows(plain(Out_GRAD)), lod)
 
 
 @plain_kernel("sequence_unpad", lod="new")
@@ -715,7 +721,7 @@ def _unpad(X: Any, Length: Any) -> LoDTensor:
 def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
     x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
     grad = np.zeros_like(x)
-    _padding(tuple(row_counts(lod[-1]).tolist()), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
+    _padding_of(tuple(lod[-1]), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
     return with_lod(X, grad)
 
 
