@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
@@ -319,10 +320,10 @@ def _scale(w_exps: Array) -> _Scale:
     transition weight, and by no more than the largest one for each label.
     """
     going_on = w_exps[2:]
-    with np.errstate(divide="ignore"):
-        least = min(float(np.log(going_on.min())), 0.0)
+    smallest = going_on.min()
+    least = min(float(np.log(smallest)), 0.0) if smallest > 0 else -math.inf
     most = float(np.log(going_on.max() * len(going_on)))
-    if not np.isfinite(most - least):
+    if not math.isfinite(most - least):
         return _Scale(going_on, 1.0, 1)
     factor = float(np.exp((least + most) / 2))
     return _Scale(going_on / w_exps.dtype.type(factor), factor, max(1, int(2 * _RANGE / max(most - least, 1e-3))))
