@@ -12,7 +12,7 @@ no more memory while rows leave and while all is saved (beyond the order of ids,
 processor; memory is looked at 200 times a second.
 
 With `--folder` such a table is in memory in one process, and in a file in DIR in another. Of the ids of a step 95 in
-100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, by the clock, and memory:
+100 are of a fiftieth of the rows, spread evenly over all. Told are milliseconds of a step, and memory:
 that of the process, and pages of the file, which the system takes back when it needs them. Where memory is limited from
 outside to less than the table takes, the first process is killed. A third process has a tenth of the numbers in memory
 at most. Goals of it: 0.5 times the speed in memory, and at most 5 % over the limit at any time.
@@ -45,7 +45,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,20 @@ def memory() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
-def file_pages() -> float:
-    """MB of files that the process has in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[2]) * resource.getpagesize() / 1e6
+def file_pages(process: int, folder: str) -> float:
+    """MB of files in a folder that a process has in memory."""
+    size, inside = 0, False
+    try:
+        lines = Path(f"/proc/{process}/smaps").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    for line in lines:
+        name, *rest = line.split(maxsplit=5)
+        if not name.endswith(":"):
+            inside = len(rest) == 5 and rest[4].startswith(folder)
+        elif inside and name == "Rss:":
+            size += int(rest[0])
+    return size * 1024 / 1e6
 
 
 @contextmanager
@@ -134,39 +145,29 @@ class ByHand:
 
 
 def used(count: int, folder: str | None, limit: int) -> None:
-    """Prints milliseconds of a step with a table in memory, or in a file, MB of the process and of files, and the most
-    MB of files at any time. `limit` is that of rows on disk in bytes, 0 for none.
+    """Prints milliseconds of a step with a table in memory, or in a file, by the clock and of the processor, and MB of
+    the process and of files. `limit` is that of rows on disk in bytes, 0 for none.
     """
     random = np.random.default_rng(0)
     ids = np.unique(random.integers(0, HEIGHT, count + count // 1000))[:count]
     random.shuffle(ids)
-    most, over = [0.0], Event()
-
-    def look() -> None:
-        while not over.wait(0.002):
-            most[0] = max(most[0], file_pages())
-
-    before = file_pages()
-    watch = Thread(target=look)
-    watch.start()
     with rows_on_disk(folder, limit or None):
         table = filled(ids)
     hot = ids[::50].copy()
     for turn in range(TIMES):
         if turn == TIMES // 5:
-            begun = perf_counter()
+            begun, used_before = perf_counter(), process_time()
         often, seldom = random.integers(0, len(hot), IDS * 95 // 100), random.integers(0, count, IDS * 5 // 100)
         asked = np.unique(np.concatenate([hot[often], ids[seldom]]))
         table.look_up(asked)
         places, _ = table.enter(asked)
         table.put(places, table.take(places) + RATE)
         table.end_update()
-    seconds = perf_counter() - begun
+    steps = TIMES - TIMES // 5
+    by_clock, of_processor = 1e3 * (perf_counter() - begun) / steps, 1e3 * (process_time() - used_before) / steps
     lines = Path("/proc/self/status").read_text().splitlines()
     sizes = {line.split()[0]: int(line.split()[1]) / 1e3 for line in lines if line.startswith("Rss")}
-    over.set()
-    watch.join()
-    print(1e3 * seconds / (TIMES - TIMES // 5), sizes["RssAnon:"], sizes["RssFile:"], most[0] - before)
+    print(by_clock, of_processor, sizes["RssAnon:"], sizes["RssFile:"])
 
 
 def beside(count: int, folder: str) -> None:
@@ -175,17 +176,23 @@ def beside(count: int, folder: str) -> None:
     limit = count * WIDTH * 2 * 4 // 10
     for where, most in (("", 0), (folder, 0), (folder, limit)):
         given = [sys.executable, __file__, str(count), "--used", where, "--limit", str(most)]
-        done = subprocess.run(given, capture_output=True, text=True, check=False)
+        process, highest = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), 0.0
+        while process.poll() is None:
+            highest = max(highest, file_pages(process.pid, os.path.realpath(folder)) if most else 0.0)
+            sleep(0.02)
+        told, wrong = process.communicate()
         name = "in a file" if where else "in memory"
-        if done.returncode:
-            print(f"{name}: ended with status {done.returncode} {done.stderr[-300:]}")
+        if process.returncode:
+            print(f"{name}: ended with status {process.returncode} {wrong[-300:]}")
             continue
-        step, own, pages, highest = (float(number) for number in done.stdout.split())
-        found.append((step, own))
-        print(f"{count:,} rows {name}: {step:.1f} ms a step, {own:.0f} MB, {pages:.0f} MB of files")
+        step, processor, own, pages = (float(number) for number in told.split())
+        found.append((step, own, processor))
+        times = f"{step:.1f} ms a step, {processor:.1f} ms of the processor"
+        print(f"{count:,} rows {name}: {times}, {own:.0f} MB, {pages:.0f} MB of files")
         if most:
-            speed, part = found[0][0] / step, 1e6 * highest / limit
-            print(f"a tenth in memory: {speed:.2f}x the speed in memory, at most {part:.3f}x the limit")
+            by_clock, of_processor, part = found[0][0] / step, found[0][2] / processor, 1e6 * highest / limit
+            speeds = f"{by_clock:.2f}x the speed in memory ({of_processor:.2f}x by the processor)"
+            print(f"a tenth in memory: {speeds}, at most {part:.3f}x the limit")
     if len(found) == 3:
         print(f"in a file: {found[1][1] / found[0][1]:.2f}x the memory, {found[0][0] / found[1][0]:.2f}x the speed")
 

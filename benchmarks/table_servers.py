@@ -1,12 +1,19 @@
 """A large table on two servers that are processes: their memory, and the steps of a trainer that uses all of it.
 
     python benchmarks/table_servers.py [rows] [--state] [--table-folder DIR]
+    python benchmarks/table_servers.py --bytes
 
 A table of 10,000,000 rows x 16 with Adagrad is filled by a trainer in this process, 200,000 ids a step, then 1,000
 steps have 10,000 ids each. Goal: at most 1.3 times the memory of the numbers, of both servers together, at the end and
 at any time, also with `--state`, where servers keep their state after every 500 updates. With `--table-folder` the rows
 are in files there. Memory is that of the processes alone; pages of files, which the system takes back when it needs
 them, are told beside it.
+
+With `--bytes` two trainers and two servers train a click model with 26 tables of 100,000 rows x 16, whose gradients
+have each row once (`merge_rows`), on batches of 128 and 512 rows a trainer, with ids of a Zipf distribution and even
+ones. Told are the bytes that the connections between trainers and servers carry in a step, and their ratio to what must
+be told at least: each different id of a trainer's step as it is asked for, its row, and its gradient with the id; the
+other parameters and their gradients. Goal: at most 1.1 times that.
 """
 
 from __future__ import annotations
@@ -18,12 +25,15 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -39,6 +49,7 @@ from pstranspile.ops.textual import print_module
 from pstranspile.tools.cli import main as command
 
 WIDTH, HEIGHT, AT_ONCE, IDS, STEPS = 16, 1 << 40, 200_000, 10_000, 1000
+TABLES, ROWS, NUMBERS, HIDDEN, FEW, MANY = 26, 100_000, 13, (400, 400, 400), 4, 14
 
 
 def program() -> Any:
@@ -115,14 +126,106 @@ def measure(options: argparse.Namespace, work: Path) -> None:
     ports.close()
 
 
+def click_model() -> Any:
+    """Rows of 26 tables and numbers side by side, through three hidden layers."""
+    model = L.Draft(seed=1)
+    numbers, click = L.data(model, "numbers", [-1, NUMBERS]), L.data(model, "click", [-1, 1])
+    ids = [L.data(model, f"id_{number}", [-1, 1], "i64") for number in range(TABLES)]
+    rows = [L.embedding(each, (ROWS, WIDTH), is_sparse=True, merge_rows=True) for each in ids]
+    seen = L.concat([*rows, numbers], axis=1)
+    for width in HIDDEN:
+        seen = L.fc(seen, width, act="relu")
+    minimize(L.mean(L.sigmoid_cross_entropy_with_logits(L.fc(seen, 1), click)), Adagrad(0.01))
+    return model.module()
+
+
+class Relay:
+    """A port that passes bytes on to another one, and back, and counts them."""
+
+    def __init__(self, target: str):
+        self.count, self._target = 0, target.rpartition(":")
+        self._port = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._port.getsockname()[1]}"
+        Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near = self._port.accept()[0]
+            while True:
+                try:
+                    far = socket.create_connection((self._target[0], int(self._target[2])))
+                    break
+                except ConnectionRefusedError:
+                    sleep(0.05)
+            for ends in ((near, far), (far, near)):
+                Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while part := source.recv(1 << 20):
+                target.sendall(part)
+                self.count += len(part)
+            target.shutdown(socket.SHUT_WR)
+
+
+def bytes_of_run(folder: Path, feeds: Path, steps: int) -> int:
+    """The bytes between trainers and servers in a run of so many steps."""
+    roles = load_job_folder(folder).roles
+    ports = Ports(len(roles))
+    addresses = dict(zip(roles, ports.addresses, strict=True))
+    relays = {role: Relay(address) for role, address in addresses.items() if role.startswith("pserver")}
+    ports.close()
+    processes: list[subprocess.Popen[bytes]] = []
+    for role in roles:
+        is_server = role in relays
+        seen = addresses if is_server else addresses | {each: relay.address for each, relay in relays.items()}
+        at = [part for name, address in seen.items() for part in ("--address", f"{name}={address}")]
+        more = [] if is_server else ["--feed", str(feeds), "--steps", str(steps)]
+        start = [sys.executable, "-m", "pstranspile", "start", str(folder), *at, *more, "--role", role]
+        processes.append(subprocess.Popen(start, stdout=subprocess.DEVNULL))
+    failures = [process.wait() for process in processes]
+    if any(failures):
+        raise SystemExit("a machine failed")
+    return sum(relay.count for relay in relays.values())
+
+
+def told_bytes(work: Path) -> None:
+    """Trains the click model on batches of two sizes and three kinds of ids, and prints."""
+    (work / "net.ir").write_text(print_module(click_model()))
+    job = ["compile", str(work / "net.ir"), "--pservers", "2", "--trainers", "2", "-o", str(work / "out")]
+    if command(job):
+        raise SystemExit("the job does not compile")
+    os.environ["PSTRANSPILE_TOKEN"] = secrets.token_hex(16)
+    widths = [TABLES * WIDTH + NUMBERS, *HIDDEN, 1]
+    dense = 2 * 2 * 4 * sum((before + 1) * after for before, after in pairwise(widths))
+    for batch in (128, 512):
+        for ids in ("1.2", "1.05", "even"):
+            random = np.random.default_rng(0)
+            size = TABLES, MANY, 2 * batch, 1
+            drawn = random.integers(0, ROWS, size) if ids == "even" else random.zipf(float(ids), size) % ROWS
+            fed: dict[str, Any] = {f"id_{number}": each for number, each in enumerate(drawn)}
+            fed["numbers"] = random.random((MANY, 2 * batch, NUMBERS), "float32")
+            fed["click"] = random.integers(0, 2, (MANY, 2 * batch, 1)).astype("float32")
+            np.savez(work / "feed.npz", **fed)
+            runs = [bytes_of_run(work / "out", work / "feed.npz", steps) for steps in (FEW, MANY)]
+            found = (runs[1] - runs[0]) / (MANY - FEW)
+            parts = drawn[:, FEW:].reshape(TABLES * (MANY - FEW) * 2, batch)
+            different = sum(len(np.unique(part)) for part in parts) / (MANY - FEW)
+            sparse = different * 2 * (8 + 4 * WIDTH)
+            print(f"{batch} rows a trainer, ids {ids}: {found:,.0f} bytes a step, {found / (dense + sparse):.3f}x of "
+                  f"what is needed; without other parameters {(found - dense) / sparse:.3f}x", flush=True)  # fmt: skip
+
+
 def main() -> None:
     """Measures, and prints."""
     parser = argparse.ArgumentParser()
     parser.add_argument("rows", type=int, nargs="?", default=10_000_000)
     parser.add_argument("--state", action="store_true")
     parser.add_argument("--table-folder")
+    parser.add_argument("--bytes", action="store_true", help="count the bytes of a click model between its machines")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        measure(parser.parse_args(), Path(work))
+        (told_bytes(Path(work)) if options.bytes else measure(options, Path(work)))
 
 
 if __name__ == "__main__":

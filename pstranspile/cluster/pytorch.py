@@ -56,6 +56,7 @@ def launch(
     patience: float = 60.0,
     arithmetic: str = "",
     table_folder: str | os.PathLike[str] | None = None,
+    table_memory: int | None = None,
     lease: float | None = None,
     state: str | os.PathLike[str] | None = None,
     state_every: int | None = None,
@@ -119,6 +120,7 @@ def launch(
         "patience": patience,
         "arithmetic": arithmetic,
         "table_folder": table_folder,
+        "table_memory": table_memory,
     }
     feeds = _feed_source(training, loader, compiled, steps, {"batch": batch, "epochs": epochs, "shuffle": shuffle})
     if local:

@@ -44,7 +44,8 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.user_warnings import warn
 from pstranspile.ops import schema_of
 
-# What Fluid 1.8.5 can't read, or computes differently: attributes that have a meaning or a kind only in Paddle 2.x.
+# What Fluid 1.8.5 can't read, or computes differently: attributes that have a meaning or a kind only in Paddle 2.x
+# or in this package.
 
 
 def newer_ops(programs: Iterable[Program]) -> list[Diagnostic]:
@@ -64,7 +65,7 @@ def _newer_in(op: Op) -> Iterator[tuple[str, str]]:
     if schema is not None:
         for name, spec in schema.attrs.items():
             if spec.later and op.attrs.get(name):
-                yield name, f"{name} is a formula of Paddle 2.x; Fluid 1.8.5 does not know it, and computes its own"
+                yield name, f"{name} is {spec.later}; Fluid 1.8.5 does not know it, and computes its own"
         for name, slot in schema.inputs.items():
             if slot.later and op.inputs.get(name):
                 yield name, f"{name} is an input that Fluid 1.8.5 does not have; it can't run the program"

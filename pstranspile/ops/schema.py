@@ -51,15 +51,15 @@ class Slot(NamedTuple):
 class AttrSpec(NamedTuple):
     """Kind and default of an attribute. With a `default` of None every op must have the attribute.
 
-    An `optional` attribute has no default, and an op may lack it. A `later` attribute is unknown to Fluid 1.8.5: an op
-    that has it computes what Paddle 2.x does. A STRING attribute is one of the texts `among`; empty: any. What values
-    another attribute may have is `admitted`; None: any.
+    An `optional` attribute has no default, and an op may lack it. Fluid 1.8.5 does not know an attribute that is
+    `later`, which says whose it is: an op that has it computes what Fluid does not. A STRING attribute is one of the
+    texts `among`; empty: any. What values another attribute may have is `admitted`; None: any.
     """
 
     kind: AttrKind
     default: AttrValue | None = None
     optional: bool = False
-    later: bool = False
+    later: str = ""
     among: tuple[str, ...] = ()
     admitted: Admitted | None = None
 
@@ -175,9 +175,9 @@ def optional(kind: str) -> AttrSpec:
     return attr(kind)._replace(optional=True)
 
 
-def later(kind: str) -> AttrSpec:
-    """An attribute of the named kind that Fluid 1.8.5 does not know; an op of the type may lack it."""
-    return optional(kind)._replace(later=True)
+def later(kind: str, whose: str = "a formula of Paddle 2.x") -> AttrSpec:
+    """An attribute of the named kind that is `whose`, and not known to Fluid 1.8.5; an op of the type may lack it."""
+    return optional(kind)._replace(later=whose)
 
 
 UNSCOPED: Mapping[str, AttrSpec] = {"op_namescope": optional("string")}

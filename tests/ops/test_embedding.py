@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Long
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.runtime.kernels.rows import merge_rows
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 from tests.ops.computing import compute
 
@@ -161,3 +162,16 @@ def test_rows_of_bytes_are_looked_up_as_numbers():
 def test_ids_of_rows_of_bytes_are_those_that_the_table_has():
     with pytest.raises(DiagnosticError, match="Ids holds 3, but W has 3 rows"):
         compute("lookup_table_dequant", {"W": np.zeros((3, 4), "float32"), "Ids": np.array([[3]])}, {"Out": "out"})
+
+
+@pytest.mark.parametrize("op_type", ["lookup_table", "lookup_table_v2"])
+@given(ids=IDS)
+def test_merge_rows_adds_up_the_rows_of_a_sparse_gradient(op_type, ids):
+    inputs = {"W": TABLE.astype("float32"), "Ids": as_input(op_type, ids)}
+    inputs["Out@GRAD"] = np.random.default_rng(2).standard_normal((*ids.shape, 3)).astype("float32")
+    sparse = compute(f"{op_type}_grad", inputs, {"W@GRAD": "g"}, {"is_sparse": True}).find("g")
+    once = compute(f"{op_type}_grad", inputs, {"W@GRAD": "g"}, {"is_sparse": True, "merge_rows": True}).find("g")
+    assert sparse.rows.tolist() == ids.reshape(-1).tolist()
+    wanted = merge_rows([sparse])
+    assert once.rows.tolist() == wanted.rows.tolist()
+    assert once.value.tobytes() == wanted.value.tobytes()

@@ -12,7 +12,7 @@ import numpy as np
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.message import FETCH_BARRIER, GET, GET_ROWS, NOTIFY, SEND, SEND_BARRIER, Message
 from pstranspile.cluster.machines.network import Link, Machine, Waiting
-from pstranspile.cluster.machines.placement import Placement, merge_gradients, split_rows
+from pstranspile.cluster.machines.placement import Placement, merge_gradients, split_rows, with_each_row_once
 from pstranspile.cluster.machines.rpc import (
     Request,
     checked_join,
@@ -37,9 +37,11 @@ from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 # Which kind it is follows from the programs, as Fluid's user would have to choose it: servers that wait for barriers
 # make it synchronous, a `send_barrier` of a trainer's own makes it half-asynchronous, and otherwise it is asynchronous.
 #
-# A trainer here is one training thread, so the synchronous and the half-asynchronous kind send every gradient as it is
+# A trainer here is one training thread, so the synchronous and the half-asynchronous kind send every gradient by itself
 # (the average of one) and the trainer waits meanwhile; they need no machine of their own. The asynchronous kind is a
 # machine that runs in parallel with the trainer, with a queue for every gradient.
+#
+# As in Fluid, all of them send each row of a sparse gradient once, with the sum of its values in order.
 #
 # Unlike in Fluid, gradients left in the queues are sent when a trainer leaves; step counters are sent, so that
 # schedules continue; parameters are pulled after every round in which something was sent.
@@ -74,7 +76,7 @@ class StepCommunicator(Communicator):
             return None
         if exchange.kind == "send":
             send = make_rpc(self._trainer, exchange, program, self._servers)
-            return lambda values: self._queue.append(lambda: send(values))
+            return lambda values: self._queue.append(lambda: send(tuple(map(with_each_row_once, values))))
         if exchange.kind == "send_barrier":
             return self._barrier(exchange, program)
         if exchange.kind == "recv" and self._synchronous and exchange.op is _exchanges(program, "recv")[-1].op:

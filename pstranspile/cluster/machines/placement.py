@@ -24,7 +24,7 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
-from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_rows
+from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_repeats, merge_rows
 from pstranspile.runtime.large.forms import concat_tables, is_table, to_selected_rows
 from pstranspile.runtime.large.table import LargeTable, TableState, beside
 from pstranspile.runtime.run.feeds import describe, near
@@ -174,10 +174,15 @@ def route_ids(ids: Array, ends: Array, width: int = 0) -> tuple[list[Array], Arr
     return [chosen[a:b] - first for (a, b), first in zip(pairwise(starts), ends.tolist(), strict=False)], order
 
 
+def with_each_row_once(value: Value) -> Value:
+    """A sparse gradient in which rows with the same number are added; any other value as it is."""
+    return merge_repeats(value) if isinstance(value, SelectedRows) else value
+
+
 def merge_gradients(values: Sequence[Value], *, adds: bool) -> Value:
-    """Merges several gradients of one variable into their sum or their average; rows with the same number are added."""
+    """Merges gradients of one variable into their sum or their average; rows with the same number are added."""
     if len(values) == 1:
-        return values[0]
+        return with_each_row_once(values[0])
     if isinstance(values[0], SelectedRows):
         total = merge_rows(values)
         return total if adds else total._replace(value=total.value / total.value.dtype.type(len(values)))

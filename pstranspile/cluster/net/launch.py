@@ -87,6 +87,7 @@ def launch(
     threads: int | None = None,
     arithmetic: str = "",
     table_folder: str | os.PathLike[str] | None = None,
+    table_memory: int | None = None,
     logs: str | os.PathLike[str] | None = None,
     on_report: OnReport | None = None,
 ) -> Simulated:
@@ -99,12 +100,12 @@ def launch(
     and after every `checkpoint_every` steps; `resume` is one to go on from. A trainer that was not heard for `lease`
     seconds is given up; a trainer waits `patience` seconds for a server. `state` is where servers keep their state
     every `state_every` updates (None: with `restarts`, a folder for the run). Each process has `threads` threads for
-    products of matrices and large tables. `table_folder` is for the rows of large tables, `logs` for the output of the
-    processes.
+    products of matrices and large tables. `table_folder` is for the rows of large tables, which take at most
+    `table_memory` MB of memory in each process; `logs` is for the output of the processes.
     `on_report` is called with what they report.
 
-    Raises DiagnosticError, also for a job that does not come to its end; ValueError for `init` beside `resume`, and for
-    `checkpoint_every` without `checkpoint`.
+    Raises DiagnosticError, also for a job that does not come to its end; ValueError for `init` beside `resume`, for
+    `checkpoint_every` without `checkpoint`, and for `table_memory` without `table_folder`.
     """
     if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type("launch", "what a compile gives", job, "Compiled")
@@ -122,6 +123,7 @@ def launch(
     for wanted, number in counts:
         if number is not None:
             expect_number(number, "launch", wanted, least=1)
+    require_limit(table_memory, table_folder)
     for name, seconds in (("patience", patience), ("lease", lease)):
         if seconds <= 0:
             raise ValueError(f"launch takes a number of seconds above 0 as {name}, not {seconds}")
@@ -180,6 +182,7 @@ def launch(
             "threads": threads,
             "arithmetic": arithmetic_name(arithmetic) if arithmetic else None,
             "table-folder": None if table_folder is None else os.path.abspath(table_folder),
+            "table-memory": table_memory,
             "parts": str(work) if every else None,
             "parts-every": every,
         }
@@ -200,6 +203,15 @@ def launch(
             require_steps(there, count, cluster.source)
         done = gather(programs.cluster(fetch=fetched, seed=seed), results)
         return done._replace(warnings=run.warnings())
+
+
+def require_limit(table_memory: int | None, table_folder: str | os.PathLike[str] | None) -> None:
+    """Raises ValueError for a limit of memory below 1 MB, or without a folder for the rows beyond it."""
+    if table_memory is None:
+        return
+    expect_number(table_memory, "launch", "a number of MB as table_memory", least=1)
+    if table_folder is None:
+        raise ValueError("table_memory is for rows on disk, and needs table_folder, which says where to")
 
 
 def require_no_machine() -> None:

@@ -60,6 +60,7 @@ class HostTask(NamedTuple):
     keeps: Mapping[str, Kept] = {}
     tls: str = ""
     table_folder: str | None = None
+    table_memory: int | None = None
 
 
 class Left(NamedTuple):
@@ -187,7 +188,8 @@ class Host:
         with self._lock:
             self._completed_steps, self._last_step, self._results = 0, None, []
         credentials = read_credentials(part.tls) if part.tls else None
-        with arithmetic(part.arithmetic), rows_on_disk(part.table_folder):
+        limit = None if part.table_memory is None else part.table_memory << 20
+        with arithmetic(part.arithmetic), rows_on_disk(part.table_folder, limit):
             cluster = job.cluster(fetch=part.fetch, seed=part.seed, init=init)
             if not is_server(cluster, part.role):
                 cluster.feed(feeds)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source, Target
 from pstranspile.cluster.machines.simulate import Simulated
+from pstranspile.cluster.net.launch import require_limit
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.argument_checks import names_of, wrong_type
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
@@ -59,6 +60,7 @@ def launch(
     arithmetic: str = "",
     tls: str | os.PathLike[str] = "",
     table_folder: str | os.PathLike[str] | None = None,
+    table_memory: int | None = None,
     environment: Mapping[str, str] | None = None,
     prepare: Callable[[Session], object] | None = None,
 ) -> Simulated:
@@ -73,10 +75,12 @@ def launch(
     back to its last cut, at most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept
     in `checkpoint`; `resume` is one to start from. Trainers of asynchronous and geo jobs meet for a cut. With
     `trainers` (fewest, most), as many take part as have a place; with `servers` (fewest, most), servers grow and shrink
-    with them. `tls` and `table_folder` are folders on every node: of certificates, and for rows of large tables.
+    with them. `tls` and `table_folder` are folders on every node: of certificates, and for rows of large tables, which
+    take at most `table_memory` MB of memory in each machine.
     `environment` are variables of the actors' processes. `prepare` is called with the session before it runs, which
     then calls `on_report` after steps; its method `resize` changes the numbers of machines.
-    Raises DiagnosticError; ValueError for wrong ranges, and for `init` beside `resume`, which holds all variables.
+    Raises DiagnosticError; ValueError for wrong ranges, for `init` beside `resume`, which holds all variables, and for
+    `table_memory` without `table_folder`.
     """
     require_ray()
     if init and resume is not None:
@@ -88,6 +92,7 @@ def launch(
     from pstranspile.cluster.ray.session import Session, Settings
 
     _require_ranges(job, trainers, servers)
+    require_limit(table_memory, table_folder)
     certificates = os.path.abspath(tls) if tls else ""
     rows = os.path.abspath(table_folder) if table_folder else None
     with ExitStack() as at_end:
@@ -118,6 +123,7 @@ def launch(
             servers,
             certificates,
             rows,
+            table_memory,
         )
         hosts = Hosts(share_for(machines) if cpus is None else cpus, environment or {}, patience)
         session = Session(job, feeds, {**job.source.start, **(init or {})}, chosen, hosts, cuts)

@@ -98,7 +98,7 @@ class Settings(NamedTuple):
     `steps` None: as many as are fed. `trainers` are the fewest and the most trainers of a job that grows and shrinks
     (None: as many as the job has), `servers` the numbers of servers for these. `restarts`: how often the job may go
     back to its last cut when a machine is gone. `tls` and `table_folder` name folders on every node ("" and None:
-    none).
+    none); `table_memory` are the MB of memory that rows there take at most in each machine.
     """
 
     steps: int | None
@@ -111,6 +111,7 @@ class Settings(NamedTuple):
     servers: tuple[int, int] | None = None
     tls: str = ""
     table_folder: str | None = None
+    table_memory: int | None = None
 
     def servers_of(self, trainers: int, now: int) -> int:
         """The number of servers for so many trainers; `now` is the present number."""
@@ -260,6 +261,7 @@ class Session:
             self.cuts.keeps.get(role, {}),
             settings.tls,
             settings.table_folder,
+            settings.table_memory,
         )
 
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:

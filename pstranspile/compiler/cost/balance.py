@@ -2,8 +2,9 @@
 
 A dense parameter is sent to a trainer once a step, and its gradient comes back: every row costs the same. The gradient
 of a sparse parameter has a row for each lookup, with its id, and so have the answers if the servers look rows up (in a
-run, an id that comes again in a trainer's step is asked for once, so that its answers are fewer); a trainer that looks
-rows up itself gets all rows. So rows that are looked up more often cost more, according to the counts of a job's ids.
+run, an id that comes again in a trainer's step is asked for once, and its gradients may be added up before they are
+sent, so that fewer rows move); a trainer that looks rows up itself gets all rows. So rows that are looked up more often
+cost more, according to the counts of a job's ids.
 
 Parameters that can't be cut are placed first, the heaviest on the least loaded server (Graham's rule, 1969), and this
 is improved by moves and exchanges. The others then fill the servers up to one level, and are cut where it is reached

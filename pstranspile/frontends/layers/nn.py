@@ -324,12 +324,14 @@ def embedding(
     padding_idx: int | None = None,
     param_attr: Attr = None,
     dtype: Element = "f32",
+    merge_rows: bool = False,
 ) -> Value:
     """The rows of a table of `size` (rows, width) at ids [..., 1] (`lookup_table`).
 
-    With `is_sparse` the table's gradient holds only the rows that were looked up.
+    With `is_sparse` the table's gradient holds only the rows that were looked up: one for each id, as in Fluid, or,
+    with `merge_rows`, each row once, with the sum of its gradients, so that trainers send fewer bytes.
     """
-    return _lookup("lookup_table", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+    return _lookup("lookup_table", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype, merge_rows)
 
 
 def embedding_v2(
@@ -341,9 +343,10 @@ def embedding_v2(
     padding_idx: int | None = None,
     param_attr: Attr = None,
     dtype: Element = "f32",
+    merge_rows: bool = False,
 ) -> Value:
     """The layer `embedding` for ids of any dims (`lookup_table_v2`; `fluid.embedding`)."""
-    return _lookup("lookup_table_v2", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+    return _lookup("lookup_table_v2", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype, merge_rows)
 
 
 def _lookup(
@@ -355,6 +358,7 @@ def _lookup(
     padding_idx: int | None,
     given: Attr,
     dtype: Element,
+    merge_rows: bool,
 ) -> Value:
     minted = ids.draft.names.mint("embedding")
     table = create_parameter(ids.draft, minted, given, size, dtype)
@@ -364,6 +368,7 @@ def _lookup(
         "is_distributed": is_distributed,
         "remote_prefetch": is_sparse and not is_distributed,
         "padding_idx": padding,
+        **({"merge_rows": True} if is_sparse and merge_rows else {}),
     }
     return layer(op_type, {"Ids": ids, "W": table}, element_type(dtype), attrs, name=minted)
 

@@ -83,9 +83,11 @@ def looked_up(weight: str, ids: str, out: str, padding: int, sparse: bool, traci
     """`out` is the rows of a table with these ids (i64), with zeros for the id `padding` (-1: no padding).
 
     Rows of a sparse table lie on the servers of a cluster and are looked up there, by ids of rank 2: others are looked
-    up as a column, whose rows `lookup_table` gives without the column's dim.
+    up as a column, whose rows `lookup_table` gives without the column's dim. Their gradients are added up before they
+    are sent, as DistributedDataParallel does.
     """
     attrs = {"is_sparse": sparse, "remote_prefetch": sparse, "padding_idx": padding}
+    attrs |= {"merge_rows": True} if sparse else {}
     if not sparse or len(tracing.dims(ids)) == SERVED_RANK:
         tracing.op("lookup_table_v2", {"W": weight, "Ids": ids}, {"Out": out}, **attrs)
         return

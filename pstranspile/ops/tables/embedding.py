@@ -7,7 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.facts import AmongThose, Below
 from pstranspile.ops.gradient import WantedGradients, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import LONGS, declare, declare_gradient, ints, long, longs, strings, words
+from pstranspile.ops.schema import LONGS, declare, declare_gradient, ints, later, long, longs, strings, words
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, ragged_type, shape_rule, size
 from pstranspile.ops.tensors.fill import types_from_shape
 
@@ -23,6 +23,7 @@ _TABLE = {
     "is_sparse": False,
     "is_distributed": False,
     "padding_idx": long(-1),
+    "merge_rows": later("bool", "an order of sums of this package"),
 }
 
 declare(
@@ -32,7 +33,8 @@ declare(
     table_lookup=True,
     looks_up="W",
     domains={"Ids": Below("W", 0)},
-    doc="Out = the rows of W at Ids [..., 1]; rows at padding_idx are zero",
+    doc="Out = the rows of W at Ids [..., 1]; rows at padding_idx are zero; with merge_rows, a gradient of sparse rows "
+    "has each row once, with the sum of its gradients in order",
 )
 declare_gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD", linear=True, sparse_gradient="W@GRAD")
 declare(
@@ -42,7 +44,7 @@ declare(
     table_lookup=True,
     looks_up="W",
     domains={"Ids": Below("W", 0)},
-    doc="Out = the rows of W at Ids of any shape",
+    doc="Out = the rows of W at Ids of any shape, as lookup_table gives them",
 )
 declare_gradient("lookup_table_v2", "W Ids Out@GRAD -> W@GRAD", linear=True, sparse_gradient="W@GRAD")
 declare(

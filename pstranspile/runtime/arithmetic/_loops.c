@@ -7,6 +7,12 @@ further functions put messages of machines into the bytes of a frame, and read t
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#ifdef __linux__
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#endif
+
 #include "_loops.h"
 
 #define MANY 32768 /* from this many elements on, other threads may run meanwhile */
@@ -721,18 +727,20 @@ static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t give
 }
 
 static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 5)) return NULL;
+    if (!has_arguments(given, 4)) return NULL;
     Arrays arrays = {.count = 0};
     int64_t *rows = memory(&arrays, a[0], 'q', 0, -1);
-    Size count = rows ? size_of(&arrays, 0) : 0, different = 0;
-    int64_t *places = count ? memory(&arrays, a[1], 'q', 0, count) : NULL;
-    float *value = places ? memory(&arrays, a[2], 'f', 0, -1) : NULL;
-    Size size = value ? size_of(&arrays, 2) : 0, width = size / (count ? count : 1);
-    int64_t *merged = value && width * count == size ? memory(&arrays, a[3], 'q', 1, count) : NULL;
-    float *sums = merged ? memory(&arrays, a[4], 'f', 1, size) : NULL;
-    int done = sums != NULL;
-    for (Size at = 0; done && at < count; at++) done = places[at] >= 0 && places[at] < count;
-    if (done) RUN(size, different = merge_rows(count, width, rows, places, value, merged, sums));
+    Size count = rows ? size_of(&arrays, 0) : 0, different = 0, width = 0;
+    if (count > UINT32_MAX) count = 0;
+    Table value = {.first = NULL};
+    value.first = count ? memory_of_rows(&arrays, a[1], 0, count, &width, &value.stride) : NULL;
+    int64_t *merged = value.first ? memory(&arrays, a[2], 'q', 1, count) : NULL;
+    float *sums = merged ? memory(&arrays, a[3], 'f', 1, count * width) : NULL;
+    uint32_t *order = sums ? PyMem_RawMalloc(2 * count * sizeof *order) : NULL;
+    if (order) {
+        RUN(count * width, different = merge_rows(count, width, rows, value, order, order + count, merged, sums));
+        PyMem_RawFree(order);
+    }
     release(&arrays);
     return PyLong_FromSsize_t(different);
 }
@@ -769,19 +777,24 @@ enum {
     SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, RMSPROP, RMSPROP_OF_ROOT, RMSPROP_CENTERED, RMSPROP_CENTERED_OF_ROOT, FTRL
 };
 
+static const Optimizer OPTIMIZERS[] = {
+    [SGD] = {1, 1, sgd_rows},
+    [MOMENTUM] = {2, 2, momentum_rows},
+    [NESTEROV] = {2, 2, nesterov_rows},
+    [ADAGRAD] = {2, 2, adagrad_rows},
+    [ADAM] = {3, 7, adam_rows},
+    [RMSPROP] = {3, 5, rmsprop_rows},
+    [RMSPROP_OF_ROOT] = {3, 5, rmsprop_of_root_rows},
+    [RMSPROP_CENTERED] = {4, 5, rmsprop_centered_rows},
+    [RMSPROP_CENTERED_OF_ROOT] = {4, 5, rmsprop_centered_of_root_rows},
+    [FTRL] = {3, 3, ftrl_rows},
+};
+
 static int optimizer_of(PyObject *number, Optimizer *optimizer) {
-    switch (PyLong_AsLong(number)) {
-        case SGD: *optimizer = (Optimizer){1, 1, sgd_rows}; return 1;
-        case MOMENTUM: *optimizer = (Optimizer){2, 2, momentum_rows}; return 1;
-        case NESTEROV: *optimizer = (Optimizer){2, 2, nesterov_rows}; return 1;
-        case ADAGRAD: *optimizer = (Optimizer){2, 2, adagrad_rows}; return 1;
-        case ADAM: *optimizer = (Optimizer){3, 7, adam_rows}; return 1;
-        case RMSPROP: *optimizer = (Optimizer){3, 5, rmsprop_rows}; return 1;
-        case RMSPROP_OF_ROOT: *optimizer = (Optimizer){3, 5, rmsprop_of_root_rows}; return 1;
-        case RMSPROP_CENTERED: *optimizer = (Optimizer){4, 5, rmsprop_centered_rows}; return 1;
-        case RMSPROP_CENTERED_OF_ROOT: *optimizer = (Optimizer){4, 5, rmsprop_centered_of_root_rows}; return 1;
-        case FTRL: *optimizer = (Optimizer){3, 3, ftrl_rows}; return 1;
-        default: break;
+    const long at = PyLong_AsLong(number);
+    if (at >= 0 && at < (long)(sizeof OPTIMIZERS / sizeof *OPTIMIZERS)) {
+        *optimizer = OPTIMIZERS[at];
+        return 1;
     }
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "there is no optimizer of this number");
     return 0;
@@ -1006,12 +1019,6 @@ static int lookup_of(Item *item, PyObject *const *a) {
     return item->width && item->width * count == size && item->width <= all;
 }
 
-static void run_lookup(Item *item) {
-    const Search *of = &item->search;
-    item->missing = look_up_rows(of->count, item->width, of->wanted, of->ids, of->entries, of->shift, item->rows,
-                                 item->held, of->places, item->out);
-}
-
 /* Takes the tables from the argument 2 of the item on, which follow the optimizer and the reach; then, from `scales` on,
    the numbers; then the ids of the gradient and its values; then the ids of the table, its hash table, the updates that
    saw its rows, the number of this update, and room for the places of the ids. */
@@ -1046,18 +1053,36 @@ static int held_update_of(Item *item, PyObject *const *a, Py_ssize_t given) {
     if (!item->seen || size_of(&item->arrays, at) < update->height) return 0;
     search->places = memory(&item->arrays, rest[6], 'q', 1, update->count);
     if (!search->places) return 0;
-    item->scratch = PyMem_RawMalloc((2 * update->count + update->width) * sizeof *item->scratch);
+    item->scratch = PyMem_RawMalloc(2 * update->count * sizeof *item->scratch);
     return item->scratch != NULL;
 }
 
-static void run_held_update(Item *item) {
+/* A part of the work on an item: the ids of a lookup from `start` up to `stop`, or those of an update, in ascending
+   order. */
+typedef struct {
+    Item *item;
+    Size start, stop, missing;
+    float *sum;
+} Piece;
+
+static void run_lookup(Piece *piece) {
+    const Item *item = piece->item;
+    const Search *of = &item->search;
+    piece->missing = look_up_rows(piece->stop - piece->start, item->width, of->wanted + piece->start, of->ids,
+                                  of->entries, of->shift, item->rows, item->held, of->places + piece->start,
+                                  item->out + piece->start * item->width);
+}
+
+/* Finds the rows of an update in the order of their ids. */
+static void find_rows(Piece *piece) {
+    Item *item = piece->item;
     Update *update = &item->update;
     const Search *of = &item->search;
     uint32_t *order = item->scratch, *spare = order + update->count;
     const uint32_t *sorted = ascending(update->count, of->wanted, order, spare);
-    item->missing = find_in_order(update->count, of->wanted, sorted, of->ids, of->entries, of->shift, update->height,
-                                  item->seen, item->number, of->places, &item->different);
-    if (item->missing) {
+    piece->missing = find_in_order(update->count, of->wanted, sorted, of->ids, of->entries, of->shift, update->height,
+                                   item->seen, item->number, of->places, &item->different);
+    if (piece->missing) {
         Size found = 0;
         for (Size at = 0; at < update->count; at++) {
             if (of->places[sorted[at]] >= 0) order[found++] = sorted[at];
@@ -1067,19 +1092,137 @@ static void run_held_update(Item *item) {
     }
     update->order = sorted;
     update->rows = of->places;
-    update->sum = (float *)(spare + of->count);
-    item->optimizer.run(update);
 }
 
-static void run_items(Item *items, Size count, void (*run)(Item *)) {
-    for (Size at = 0; at < count; at++) {
-        if (items[at].fits) run(&items[at]);
+static void run_held_update(Piece *piece) {
+    Update update = piece->item->update;
+    update.order += piece->start;
+    update.count = piece->stop - piece->start;
+    update.sum = piece->sum;
+    piece->item->optimizer.run(&update);
+}
+
+/* Pieces of work that threads take one after the other. */
+typedef struct {
+    Piece *pieces;
+    Size count, next;
+    void (*run)(Piece *);
+    PyThread_type_lock lock; /* NULL where there is one thread */
+} Pieces;
+
+/* A further thread, which releases `over` at its end. */
+typedef struct {
+    Pieces *pieces;
+    PyThread_type_lock over;
+} Hand;
+
+static void work_off(Pieces *pieces) {
+    for (;;) {
+        if (pieces->lock) PyThread_acquire_lock(pieces->lock, WAIT_LOCK);
+        const Size at = pieces->next++;
+        if (pieces->lock) PyThread_release_lock(pieces->lock);
+        if (at >= pieces->count) return;
+        pieces->run(&pieces->pieces[at]);
     }
 }
 
-/* The results of a list of items: of each how many ids have no row, -1 where it does not fit, and the different ids. */
-static PyObject *items_of(PyObject *list, int lookups) {
+static void lend_hand(void *given) {
+    Hand *hand = given;
+    work_off(hand->pieces);
+    PyThread_release_lock(hand->over);
+}
+
+#define MOST_HANDS 63
+
+/* Runs all pieces on so many threads, or on as many as the system gives. */
+static void run_pieces(Piece *pieces, Size count, void (*run)(Piece *), Size threads) {
+    Pieces all = {pieces, count, 0, run, NULL};
+    Hand hands[MOST_HANDS];
+    Size others = 0, wanted = (threads < count ? threads : count) - 1;
+    if (wanted > MOST_HANDS) wanted = MOST_HANDS;
+    if (wanted > 0) all.lock = PyThread_allocate_lock();
+    for (; all.lock && others < wanted; others++) {
+        Hand *hand = &hands[others];
+        *hand = (Hand){&all, PyThread_allocate_lock()};
+        if (!hand->over) break;
+        PyThread_acquire_lock(hand->over, WAIT_LOCK);
+        if (PyThread_start_new_thread(lend_hand, hand) == PYTHREAD_INVALID_THREAD_ID) {
+            PyThread_release_lock(hand->over);
+            PyThread_free_lock(hand->over);
+            break;
+        }
+    }
+    work_off(&all);
+    for (Size at = 0; at < others; at++) {
+        PyThread_acquire_lock(hands[at].over, WAIT_LOCK);
+        PyThread_release_lock(hands[at].over);
+        PyThread_free_lock(hands[at].over);
+    }
+    if (all.lock) PyThread_free_lock(all.lock);
+}
+
+#define AT_ONCE 4096 /* the ids of a piece, about */
+
+static Size pieces_of(Size count) { return count / AT_ONCE + 1; }
+
+/* Divides the `count` ids of an item into pieces, all occurrences of an id of an update in the same one. Gives their
+   number. */
+static Size divide(Item *item, Size count, int updates, Piece *pieces, float *sums) {
+    const Size number = pieces_of(count);
+    Size made = 0, start = 0;
+    for (Size at = 1; at <= number && start < count; at++) {
+        Size stop = at == number ? count : count * at / number;
+        const uint32_t *order = item->update.order;
+        const int64_t *rows = item->update.rows;
+        while (updates && stop > start && stop < count && rows[order[stop]] == rows[order[stop - 1]]) stop++;
+        if (stop <= start) continue;
+        pieces[made] = (Piece){item, start, stop, 0, sums + made * item->update.width};
+        start = stop;
+        made++;
+    }
+    return made;
+}
+
+/* Looks up or updates the rows of the items; false without memory. */
+static int run_items(Item *items, Size count, int lookups, Size threads) {
+    Size most = 0, widest = 0, made = 0, fitting = 0;
+    for (Size at = 0; at < count; at++) {
+        if (!items[at].fits) continue;
+        most += pieces_of(items[at].search.count);
+        if (items[at].update.width > widest) widest = items[at].update.width;
+    }
+    Piece *pieces = PyMem_RawMalloc((most ? most : 1) * sizeof *pieces);
+    float *sums = PyMem_RawMalloc((most * widest + 1) * sizeof *sums);
+    if (pieces && sums) {
+        if (!lookups) {
+            for (Size at = 0; at < count; at++) {
+                if (items[at].fits) pieces[fitting++] = (Piece){&items[at], 0, items[at].search.count, 0, NULL};
+            }
+            run_pieces(pieces, fitting, find_rows, threads);
+            for (Size at = 0; at < fitting; at++) pieces[at].item->missing = pieces[at].missing;
+        }
+        for (Size at = 0; at < count; at++) {
+            Item *item = &items[at];
+            const Size ids = lookups ? item->search.count : item->update.count;
+            if (item->fits) made += divide(item, ids, !lookups, pieces + made, sums + made * widest);
+        }
+        run_pieces(pieces, made, lookups ? run_lookup : run_held_update, threads);
+        for (Size at = 0; lookups && at < count; at++) {
+            if (items[at].fits) items[at].missing = 0;
+        }
+        for (Size at = 0; lookups && at < made; at++) pieces[at].item->missing += pieces[at].missing;
+    }
+    PyMem_RawFree(sums);
+    PyMem_RawFree(pieces);
+    return pieces && sums;
+}
+
+/* The results of a list of items, whose work is done by so many threads: of each how many ids have no row, -1 where it
+   does not fit, and the different ids. */
+static PyObject *items_of(PyObject *list, int lookups, PyObject *threads_given) {
     if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "the items of tables are a list");
+    const Size threads = PyLong_AsSsize_t(threads_given);
+    if (threads == -1 && PyErr_Occurred()) return NULL;
     const Size count = PyList_GET_SIZE(list);
     Item *items = PyMem_Calloc(count ? count : 1, sizeof *items);
     if (!items) return PyErr_NoMemory();
@@ -1106,7 +1249,12 @@ static PyObject *items_of(PyObject *list, int lookups) {
         }
     }
     PyObject *result = PyErr_Occurred() ? NULL : PyList_New(count);
-    if (result) RUN(size, run_items(items, count, lookups ? run_lookup : run_held_update));
+    int done = 1;
+    if (result) RUN(size, done = run_items(items, count, lookups, size < MANY ? 1 : threads));
+    if (!done) {
+        Py_CLEAR(result);
+        PyErr_NoMemory();
+    }
     for (Size at = 0; at < taken; at++) {
         release(&items[at].arrays);
         PyMem_RawFree(items[at].scratch);
@@ -1119,11 +1267,11 @@ static PyObject *items_of(PyObject *list, int lookups) {
 }
 
 static PyObject *py_look_up_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    return has_arguments(given, 1) ? items_of(a[0], 1) : NULL;
+    return has_arguments(given, 2) ? items_of(a[0], 1, a[1]) : NULL;
 }
 
 static PyObject *py_update_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    return has_arguments(given, 1) ? items_of(a[0], 0) : NULL;
+    return has_arguments(given, 2) ? items_of(a[0], 0, a[1]) : NULL;
 }
 
 static PyObject *py_enter_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -1152,6 +1300,84 @@ static PyObject *py_enter_ids(PyObject *self, PyObject *const *a, Py_ssize_t giv
                stop < (uint64_t)size_of(&arrays, 1);
     if (done) RUN((Size)(stop - start), enter_ids((Size)start, (Size)stop, ids, entries, shift));
     return finish(&arrays, done);
+}
+
+#ifdef __linux__
+/* Rows of a table in a file, of `row` bytes each, of which the first `size` are moved: those before `front` lie in
+   `memory`, too, and all others are read and written in the file. */
+typedef struct {
+    int file;
+    Size count, row, size;
+    int64_t front;
+    const int64_t *places;
+    char *memory, *rows;
+} FileRows;
+
+static int write_file_rows(const FileRows *of) {
+    for (Size at = 0; at < of->count; at++) {
+        const int64_t place = of->places[at];
+        if (at + AHEAD < of->count && of->places[at + AHEAD] < of->front)
+            PREFETCH(of->memory + of->places[at + AHEAD] * of->row);
+        if (place < of->front) memcpy(of->memory + place * of->row, of->rows + at * of->size, of->size);
+        else if (pwrite(of->file, of->rows + at * of->size, of->size, place * of->row) != of->size) return 0;
+    }
+    return 1;
+}
+
+/* Of the rows that the system does not have in memory it is told first, so that it reads them at the same time; `late`
+   has room for all. */
+static int read_file_rows(const FileRows *of, Size *late) {
+    Size missing = 0;
+    for (Size at = 0; at < of->count; at++) {
+        const int64_t place = of->places[at];
+        char *out = of->rows + at * of->size;
+        if (at + AHEAD < of->count && of->places[at + AHEAD] < of->front)
+            PREFETCH(of->memory + of->places[at + AHEAD] * of->row);
+        if (place < of->front) {
+            memcpy(out, of->memory + place * of->row, of->size);
+            continue;
+        }
+#ifdef RWF_NOWAIT
+        const struct iovec here = {out, of->size};
+        if (preadv2(of->file, &here, 1, place * of->row, RWF_NOWAIT) == of->size) continue;
+#endif
+        posix_fadvise(of->file, place * of->row, of->size, POSIX_FADV_WILLNEED);
+        late[missing++] = at;
+    }
+    for (Size at = 0; at < missing; at++) {
+        char *out = of->rows + late[at] * of->size;
+        if (pread(of->file, out, of->size, of->places[late[at]] * of->row) != of->size) return 0;
+    }
+    return 1;
+}
+#endif
+
+static PyObject *py_move_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 7)) return NULL;
+    int done = 0;
+#ifdef __linux__
+    FileRows of = {.file = (int)PyLong_AsLong(a[0]), .row = PyLong_AsSsize_t(a[2]), .front = PyLong_AsLongLong(a[3])};
+    const int writes = PyObject_IsTrue(a[6]);
+    if (PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    of.places = memory(&arrays, a[1], 'q', 0, -1);
+    of.count = of.places ? size_of(&arrays, 0) : 0;
+    of.memory = of.count ? memory(&arrays, a[4], 'B', writes, -1) : NULL;
+    int fits = of.memory && of.row > 0 && of.front >= 0 && of.front <= size_of(&arrays, 1) / of.row;
+    of.rows = fits ? memory(&arrays, a[5], 'B', !writes, -1) : NULL;
+    of.size = of.rows ? size_of(&arrays, 2) / of.count : 0;
+    fits = of.size > 0 && of.size <= of.row && of.size * of.count == size_of(&arrays, 2);
+    for (Size at = 0; fits && at < of.count; at++) fits = of.places[at] >= 0 && of.places[at] <= PTRDIFF_MAX / of.row;
+    Size *late = fits ? PyMem_RawMalloc(of.count * sizeof *late) : NULL;
+    if (late) {
+        Py_BEGIN_ALLOW_THREADS
+        done = writes ? write_file_rows(&of) : read_file_rows(&of, late);
+        Py_END_ALLOW_THREADS
+        PyMem_RawFree(late);
+    }
+    release(&arrays);
+#endif
+    return PyBool_FromLong(done);
 }
 
 /* Messages of machines, as pstranspile.cluster.net.wire has them in a frame.
@@ -1579,6 +1805,7 @@ static PyMethodDef functions[] = {
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
     {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
     {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},
+    {"move_rows", (PyCFunction)(void (*)(void))py_move_rows, METH_FASTCALL, NULL},
     {"enter_rows", (PyCFunction)(void (*)(void))py_enter_rows, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {"pack_messages", (PyCFunction)(void (*)(void))py_pack_messages, METH_FASTCALL, NULL},

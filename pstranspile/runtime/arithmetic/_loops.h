@@ -368,28 +368,6 @@ FOR_ALL_PROCESSORS static void add_rows(Size count, Size width, Table target, co
     }
 }
 
-/* Ascending rows with the places of their values: equal rows as one with the sum of their values, in order. Gives the
-   number of different rows, and writes nothing if all differ. */
-FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t *rows, const int64_t *places,
-                                          const float *value, int64_t *merged, float *sums) {
-    Size different = count > 0;
-    for (Size at = 1; at < count; at++) different += rows[at] != rows[at - 1];
-    if (different == count) return count;
-    float *sum = sums;
-    for (Size at = 0; at < count; at++) {
-        const float *from = value + places[at] * width;
-        if (at && rows[at] == rows[at - 1]) {
-            INDEPENDENT
-            for (Size i = 0; i < width; i++) sum[i] += from[i];
-        } else {
-            sum = at ? sum + width : sum;
-            *merged++ = rows[at];
-            memcpy(sum, from, width * sizeof *sum);
-        }
-    }
-    return different;
-}
-
 /* Updates of single rows of tables by sparse gradients, which may have a row several times: its values are added in
    order, and the row is updated once. */
 
@@ -436,6 +414,29 @@ static const uint32_t *ascending(Size count, const int64_t *rows, uint32_t *orde
         order = sorted;
     }
     return order;
+}
+
+/* The different rows in ascending order, and for each the sum of its values in their order. Gives their number, and
+   writes nothing if all differ. `order` and `spare` have room for the index of each row. */
+FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t *rows, Table value, uint32_t *order,
+                                          uint32_t *spare, int64_t *merged, float *sums) {
+    const uint32_t *sorted = ascending(count, rows, order, spare);
+    Size different = count > 0;
+    for (Size at = 1; at < count; at++) different += rows[sorted[at]] != rows[sorted[at - 1]];
+    if (different == count) return count;
+    float *sum = sums;
+    for (Size at = 0; at < count; at++) {
+        const float *from = row_of(value, sorted[at]);
+        if (at && rows[sorted[at]] == rows[sorted[at - 1]]) {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) sum[i] += from[i];
+        } else {
+            sum = at ? sum + width : sum;
+            *merged++ = rows[sorted[at]];
+            memcpy(sum, from, width * sizeof *sum);
+        }
+    }
+    return different;
 }
 
 #ifdef __GNUC__

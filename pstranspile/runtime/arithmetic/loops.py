@@ -396,14 +396,14 @@ def add_rows(target: Array, rows: Array, value: Array) -> bool:
     return COMPILED and _loops.add_rows(target, rows, value)
 
 
-def merge_rows(rows: Array, places: Array, value: Array, merged: Array, sums: Array) -> int:
-    """Merges equal numbers in the ascending `rows` and sums their values in order; `places` are the indices of the
-    values.
+def merge_rows(rows: Array, value: Array, merged: Array, sums: Array) -> int:
+    """Sums the values [n, ...] of equal rows, int64 [n], in order.
 
-    Sets the first elements of `merged` and `sums`, which are as long as `rows` and `value`, and returns the number of
-    different rows. If all rows differ, it sets nothing. Returns 0 if numpy must do the work.
+    Sets the first elements of `merged` to the different rows in ascending order, and those of `sums` to the sums; both
+    are as long as `rows`. Returns the number of different rows. If all rows differ, it sets nothing. Returns 0 if numpy
+    must do the work.
     """
-    return _loops.merge_rows(rows, places, value, merged, sums) if COMPILED else 0
+    return _loops.merge_rows(rows, value, merged, sums) if COMPILED else 0
 
 
 class Reach(IntEnum):
@@ -587,11 +587,12 @@ class Lookup(NamedTuple):
     out: Array
 
 
-def look_up_tables(lookups: list[Lookup]) -> list[int]:
-    """Looks up rows of several tables, without the interpreter's lock where they are many. Returns how many ids of each
-    lookup have no place, or -1 if numpy must do its work.
+def look_up_tables(lookups: list[Lookup], threads: int = 1) -> list[int]:
+    """Looks up rows of several tables; where they are many, without the interpreter's lock and on so many threads,
+    which share out the tables and ranges of ids. Returns how many ids of each lookup have no place, or -1 if numpy must
+    do its work.
     """
-    return [missing for missing, _ in _loops.look_up_tables(lookups)] if COMPILED else [-1] * len(lookups)
+    return [missing for missing, _ in _loops.look_up_tables(lookups, threads)] if COMPILED else [-1] * len(lookups)
 
 
 class HeldUpdate(NamedTuple):
@@ -609,15 +610,17 @@ class HeldUpdate(NamedTuple):
     places: Array
 
 
-def update_tables(updates: list[HeldUpdate]) -> list[tuple[int, int]]:
-    """Updates rows of several tables, without the interpreter's lock where they are many.
+def update_tables(updates: list[HeldUpdate], threads: int = 1) -> list[tuple[int, int]]:
+    """Updates rows of several tables; where they are many, without the interpreter's lock and on so many threads, which
+    share out the tables and ranges of rows. A row is updated by one thread, so that the bits are the same.
 
     Returns of each how many different ids have no row, -1 if nothing is changed and numpy must do the work; and how
     many different ids there are. An update that reaches rows which its gradient lacks is left to numpy.
     """
     if not COMPILED:
         return [(-1, 0)] * len(updates)
-    return _loops.update_tables([(o, r, *tables, *scales, *rest) for (o, r, tables, scales), *rest in updates])
+    items = [(o, r, *tables, *scales, *rest) for (o, r, tables, scales), *rest in updates]
+    return _loops.update_tables(items, threads)
 
 
 def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: Array, update: int) -> int:
@@ -625,6 +628,16 @@ def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: A
     place, or -1 if numpy must do the work.
     """
     return _loops.enter_rows(wanted, ids, entries, places, seen, update) if COMPILED else -1
+
+
+def move_rows(file: int, places: Array, row: int, front: int, memory: Array, rows: Array, writes: bool) -> bool:
+    """Reads rows by place from a file in which each takes `row` bytes, or writes them; only the first bytes of each
+    where `rows` has fewer. Those at places below `front` are also in `memory`, from which or to which they are copied.
+
+    `memory` and `rows` are uint8. The system is first told of all rows that it must read. Returns False if Python must
+    do the work, also if the file can't be read or written.
+    """
+    return COMPILED and _loops.move_rows(file, places, row, front, memory, rows, writes)
 
 
 def enter_ids(ids: Array, entries: Array, start: int, stop: int) -> bool:

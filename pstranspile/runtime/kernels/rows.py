@@ -146,19 +146,30 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     order.
     """
     whole = concat_rows(parts)
+    return _merged(whole) or whole
+
+
+def merge_repeats(part: SelectedRows) -> SelectedRows:
+    """The part with every row once, as `merge_rows` gives it, in memory of its own only if a row repeats."""
+    return _merged(part) or part
+
+
+def _merged(whole: SelectedRows) -> SelectedRows | None:
+    """Rows with every row once, sorted, in new memory; None if none repeats."""
     if len(whole.rows) <= _FEW and _all_differ(whole.rows):
-        return whole
+        return None
+    value = in_use(whole)
+    merged, sums = np.empty(len(whole.rows), np.int64), np.empty(value.shape, value.dtype)
+    if count := loops.merge_rows(whole.rows, value, merged, sums):
+        return None if count == len(value) else SelectedRows(merged[:count], sums[:count], whole.height)
     rows, order = _ascending(whole.rows)
-    merged, sums = np.empty_like(rows), np.empty_like(whole.value)
-    if count := loops.merge_rows(rows, order, whole.value, merged, sums):
-        return whole if count == len(rows) else SelectedRows(merged[:count], sums[:count], whole.height)
     new = _starts(rows)
     starts = new.nonzero()[0]
     if len(starts) == len(rows):
-        return whole
-    total = whole.value.take(order.take(starts), axis=0)
+        return None
+    total = value.take(order.take(starts), axis=0)
     again = (~new).nonzero()[0]
-    add_rows(total, (new.cumsum() - 1).take(again), whole.value.take(order.take(again), axis=0))
+    add_rows(total, (new.cumsum() - 1).take(again), value.take(order.take(again), axis=0))
     return SelectedRows(rows.take(starts), total, whole.height)
 
 

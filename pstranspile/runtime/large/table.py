@@ -349,6 +349,14 @@ class MemoryRows:
         """Slices of so many rows for work on them."""
         return (slice(0, count),)
 
+    def exchange(self, ones: Array, others: Array) -> None:
+        """Exchanges rows by place: that at `ones[i]` with that at `others[i]`."""
+        _exchange(self.array, ones, others)
+
+    def count_outside(self, places: Array) -> int:
+        """The number of rows at these places that are not known to be in use."""
+        return len(places)
+
     def keep_front(self, rows: int) -> None:
         """Tells that the first rows are in use: all stay in memory."""
 
@@ -404,6 +412,9 @@ def return_freed_arrays() -> None:
 # allocated before it is used: memory that stands for a file whose disk is full can't be written to, which would end the
 # process.
 
+
+_FEW_ROWS = 1 << 12
+"""The most rows of a file that are exchanged at once where memory is limited."""
 
 _AT_ONCE = 1 << 20
 _READERS = 8
@@ -575,43 +586,60 @@ class DiskRows:
         if self.limit is None:
             return _take_items(array, places * items)
         out = np.empty((len(places), *array.shape[1:]), array.dtype)
-        used, others = self._used(places)
-        out[used] = array.take(places[used] * items, axis=0)
-        self._transfer(os.preadv, out, others, places)
+        self._transfer(out, places, writes=False)
         return out
-
-    def _used(self, places: Array) -> tuple[Array, Array]:
-        """The indices of places whose rows are in use and fit into memory together, and the indices of all others."""
-        used, size = places < self.front, self.front * self._row
-        if self.limit is None or size > self.limit.share:
-            return np.empty(0, np.int64), np.arange(len(places))
-        self.limit.require(size)
-        return used.nonzero()[0], (~used).nonzero()[0]
-
-    def _transfer(self, move: Callable[..., int], rows: Array, chosen: Array, places: Array) -> None:
-        """Reads or writes some of the rows of an array in the file, without memory of this process for its pages.
-
-        The system is told of all rows first, so that it reads those that it does not have at the same time.
-        """
-        if not len(chosen):
-            return
-        file, flat = self._file.fileno(), rows.reshape(len(rows), -1).view(np.uint8)
-        starts = (places[chosen] * self._row).tolist()
-        size = flat.shape[1]
-        for start in starts:
-            os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
-        for index, start in zip(chosen.tolist(), starts, strict=True):
-            if move(file, (flat[index],), start) != size:
-                raise _folder_error(self.folder, OSError(errno.EIO, os.strerror(errno.EIO)))
 
     def put(self, places: Array, rows: Array) -> None:
         """Sets rows by place."""
         if self.limit is None:
             self.array[places] = rows
+        else:
+            self._transfer(np.ascontiguousarray(rows, self.array.dtype), places, writes=True)
+
+    def _transfer(self, rows: Array, places: Array, *, writes: bool) -> None:
+        """Reads or writes the first numbers of rows by place; those in use in memory, if they fit there together, and
+        others in the file, without memory of this process for its pages.
+
+        The system is told of the rows to read first, so that it reads those that it does not have at the same time.
+        """
+        if not len(places):
             return
-        used, others = self._used(places)
-        self.array[places[used]] = rows[used]
-        self._transfer(os.pwritev, np.ascontiguousarray(rows, self.array.dtype), others, places)
+        size = self.front * self._row
+        front = 0 if self.limit is None or size > self.limit.share else self.front
+        if front and self.limit is not None:
+            self.limit.require(size)
+        file, flat = self._file.fileno(), rows.reshape(len(rows), -1).view(np.uint8)
+        memory = self.array.reshape(-1).view(np.uint8)
+        if loops.move_rows(file, places, self._row, front, memory, flat, writes):
+            return
+        held, size = memory.reshape(-1, self._row), flat.shape[1]
+        used, others = (places < front).nonzero()[0], (places >= front).nonzero()[0]
+        if writes:
+            held[places[used], :size] = flat[used]
+        else:
+            flat[used] = held[places[used], :size]
+        starts = (places[others] * self._row).tolist()
+        for start in () if writes else starts:
+            os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
+        move: Callable[..., int] = os.pwritev if writes else os.preadv
+        for index, start in zip(others.tolist(), starts, strict=True):
+            if move(file, (flat[index],), start) != size:
+                raise _folder_error(self.folder, OSError(errno.EIO, os.strerror(errno.EIO)))
+
+    def exchange(self, ones: Array, others: Array) -> None:
+        """Exchanges rows by place: that at `ones[i]` with that at `others[i]`."""
+        if self.limit is None:
+            _exchange(self.array, ones, others)
+            return
+        for at in range(0, len(ones), _FEW_ROWS):
+            here, there = ones[at : at + _FEW_ROWS], others[at : at + _FEW_ROWS]
+            moved, other = self.take(here), self.take(there)
+            self.put(here, other)
+            self.put(there, moved)
+
+    def count_outside(self, places: Array) -> int:
+        """The number of rows at these places that are not known to be in use; without a limit, of all."""
+        return len(places) if self.limit is None else int(np.count_nonzero(places >= self.front))
 
     def pieces(self, count: int, *, in_order: bool = False, each: int = 1) -> Iterable[slice]:
         """Slices of so many items of work, each on so many rows, after each of which the limit of memory is held. Rows
@@ -687,8 +715,8 @@ _THREADS: ContextVar[int] = ContextVar("threads_of_tables", default=1)
 
 @contextmanager
 def tables_on_threads(count: int) -> Generator[None]:
-    """Makes servers that this thread runs within the context look up and update rows of different large tables on
-    `count` threads, with the same results.
+    """Makes servers that this thread runs within the context look up and update rows of large tables on `count`
+    threads, which share out the tables and ranges of rows, with the same results.
     """
     token = _THREADS.set(count)
     try:
@@ -702,38 +730,11 @@ def threads_of_tables() -> int:
     return _THREADS.get()
 
 
-@cache
-def _workers(count: int) -> Any:
-    """The thread pool that works on tables beside the thread that asks."""
-    from concurrent.futures import ThreadPoolExecutor  # imported here, as most processes have one thread
-
-    return ThreadPoolExecutor(count, "tables")
-
-
-def _on_threads(work: Callable[[list[Any]], list[Any]], items: list[Any], sizes: Sequence[int]) -> list[Any]:
-    """The results of `work` for these items, which are divided among the threads by their sizes."""
-    count = min(threads_of_tables(), len(items))
-    if count < 2:
-        return work(items)
-    loads, shares = [0] * count, [list[int]() for _ in range(count)]
-    for place in sorted(range(len(items)), key=lambda place: -sizes[place]):
-        least = loads.index(min(loads))
-        shares[least].append(place)
-        loads[least] += sizes[place]
-    others = [_workers(count - 1).submit(work, [items[place] for place in share]) for share in shares[1:]]
-    made = [work([items[place] for place in shares[0]]), *(other.result() for other in others)]
-    results: list[Any] = [None] * len(items)
-    for share, part in zip(shares, made, strict=True):
-        for place, result in zip(share, part, strict=True):
-            results[place] = result
-    return results
-
-
 def look_up_side_by_side(asked: Sequence[tuple[LargeTable, Array]]) -> list[Array]:
     """What `look_up` gives for each table and its ids. Tables in memory are searched on several threads."""
     lookups = [table.lookup_of(ids) for table, ids in asked]
     found = [lookup for lookup in lookups if lookup is not None]
-    missing = iter(_on_threads(loops.look_up_tables, found, [len(lookup.wanted) for lookup in found]))
+    missing = iter(loops.look_up_tables(found, threads_of_tables()))
     return [
         table.look_up(ids) if lookup is None else table.found_rows(lookup, next(missing))
         for (table, ids), lookup in zip(asked, lookups, strict=True)
@@ -763,7 +764,7 @@ class SideBySide:
         """Makes the updates, on as many threads as tables have."""
         waiting, self._waiting = self._waiting, []
         updates, finishes = [each.update for each in waiting], [each.finish for each in waiting]
-        made = _on_threads(loops.update_tables, updates, [len(update.wanted) for update in updates])
+        made = loops.update_tables(updates, threads_of_tables())
         del waiting, updates  # views of memory that moves when rows are added
         for finish, (missing, different) in zip(finishes, made, strict=True):
             finish(missing, different)
@@ -1080,7 +1081,7 @@ class LargeTable:
         """
         lookup = self.lookup_of(ids)
         if lookup is not None:
-            (missing,) = loops.look_up_tables([lookup])
+            (missing,) = loops.look_up_tables([lookup], threads_of_tables())
             return self.found_rows(lookup, missing)
         return self._look_up(ids)
 
@@ -1151,7 +1152,7 @@ class LargeTable:
         elif left:
             self.require_ids(ids[places < 0])
         elif not self.keeps_scores:
-            self._touched += len(places)
+            self._touched += self._rows.count_outside(places)
             return places, np.ones(len(ids), bool)
         new = (places < 0).nonzero()[0]
         if len(new):
@@ -1162,7 +1163,7 @@ class LargeTable:
         kept = places >= 0
         places = places[kept] if len(new) else places
         self._seen[places] = self.updates
-        self._touched += len(places)
+        self._touched += self._rows.count_outside(places)
         if self.keeps_scores:
             self._scores[places] += 1
         return places, kept
@@ -1205,11 +1206,18 @@ class LargeTable:
             self.shrink()
 
     def _most_touched(self) -> int:
-        """The number of updated rows after which the rows in use move to the front."""
+        """The number of updated rows after which the rows in use move to the front; with a limit of memory, of those
+        that did not lie there.
+        """
         most = self.index.count // SHARE
         if self.limit is None:
             return most
-        return min(most, max(self.limit.share // max(self._numbers[:1].nbytes, 1), self.index.count >> 10))
+        return min(most, max(self._most_in_memory() // 4, self.index.count >> 10))
+
+    def _most_in_memory(self) -> int:
+        """The number of rows in use that fit into memory."""
+        share = 0 if self.limit is None else self.limit.share
+        return share // max(self._numbers[:1].nbytes, 1)
 
     def _may_enter(self, ids: Array) -> Array:
         """A mask of the ids without a row that enter the table in this update."""
@@ -1239,13 +1247,15 @@ class LargeTable:
 
     def _pack(self) -> None:
         """Moves the rows that were updated since the last call to the front, in pieces."""
-        used = self._seen[: self.index.count] > self._packed
+        seen = self._seen[: self.index.count]
+        used, most = seen > self._packed, self._most_in_memory()
+        if self.limit is not None and np.count_nonzero(used) > most:  # the rows that were updated last
+            used &= seen > np.partition(seen, len(seen) - most - 1)[len(seen) - most - 1]
         front = int(np.count_nonzero(used))
         away, here = front + used[front:].nonzero()[0], (~used[:front]).nonzero()[0]
         for start in range(0, len(away), _PIECE):
             one, other = away[start : start + _PIECE], here[start : start + _PIECE]
-            for piece in self._rows.pieces(len(one), each=2):
-                _exchange(self._numbers, one[piece], other[piece])
+            self._rows.exchange(one, other)
             for array in (self._seen, self._scores):
                 if len(array):
                     _exchange(array, one, other)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _OF_PROCESSES = {
     "record": None, "logs": None, "push_every": None, "state": None, "saves": None, "state_every": 20, "lease": 30.0,
-    "trace": None, "chart": None, "traffic": False, "profile": False, "pace": None, "table_memory": None,
+    "trace": None, "chart": None, "traffic": False, "profile": False, "pace": None,
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 
@@ -156,6 +156,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
             arithmetic=chosen_arithmetic,
             tls=options.tls or "",
             table_folder=options.table_folder,
+            table_memory=options.table_memory,
             environment=_environment(options),
             prepare=lambda session: _watch(session, view, machines, shares, keeping),
         )

@@ -10,10 +10,11 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.cluster.machines import script
-from pstranspile.cluster.machines.message import LOOKUP
+from pstranspile.cluster.machines.message import LOOKUP, SEND
 from pstranspile.cluster.machines.network import Link
 from pstranspile.cluster.machines.script import EXCHANGE, find_exchanges
 from pstranspile.proof.values import make_feeds
+from pstranspile.runtime.values import SelectedRows
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -106,6 +107,33 @@ def test_results_are_those_of_lookups_one_after_another(module: ps.Module, mode:
     apart = ps.simulate(compiled, feeds, steps=3)
     for name, value in apart.parameters.items():
         assert np.asarray(together.parameters[name]).tobytes() == np.asarray(value).tobytes(), name
+
+
+@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("mode", ["sync", "async", "async split", "half-async", "fleet-sync"])
+def test_rows_are_sent_once_where_a_lookup_merges_them_or_a_communicator_sends(
+    mode: str, merges: bool, monkeypatch: pytest.MonkeyPatch
+):
+    model = L.Draft(seed=1)
+    ids = L.data(model, "ids", [-1, 1], "int64")
+    rows = L.embedding(ids, [50, 4], is_sparse=True, merge_rows=merges)
+    minimize(L.mean(L.square(rows)), SGD(0.1))
+    sent: list[list[int]] = []
+    post = Link.post
+
+    def posted(self: Link, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
+        if kind == SEND and isinstance(payload, SelectedRows):
+            sent.append(payload.rows.tolist())
+        post(self, kind, step, variable, payload, slot)
+
+    monkeypatch.setattr(Link, "post", posted)
+    kind, _, split = mode.partition(" ")
+    settings = {"runtime_split_send_recv": True} if split else {}
+    compiled = ps.compile(model.module(), ps.Job(pservers=1, trainers=2, mode=kind, **settings))
+    fed = np.array([[7], [3], [7], [7], [3], [9], [3], [3]])
+    ps.simulate(compiled, {"ids": fed[None]}, steps=1)
+    once = merges or mode not in ("sync", "async")
+    assert sorted(sent) == ([[3, 7], [3, 9]] if once else [[3, 9, 3, 3], [7, 3, 7, 7]])
 
 
 def test_many_lookups_are_found_in_linear_time():

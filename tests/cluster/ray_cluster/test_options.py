@@ -67,6 +67,8 @@ def test_machines_talk_with_certificates_and_have_rows_on_disk(nodes: Any, tmp_p
         certificates(tmp_path / "tls", ray.util.get_node_ip_address()),
         "--table-folder",
         str(tmp_path / "rows"),
+        "--table-memory",
+        "1",
         "--save",
         str(tmp_path / "real.npz"),
     ]

@@ -232,6 +232,20 @@ def test_a_limit_needs_a_folder_and_a_system_that_tells(
         pass
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is looked at in /proc")
+def test_processes_that_python_starts_have_a_limit_of_memory(tmp_path: Path) -> None:
+    compiled, fed = ps.compile(module(), job()), feeds()
+    done = ps.launch(compiled, fed, table_folder=tmp_path / "rows", table_memory=1)
+    for name, value in ps.simulate(compiled, fed).parameters.items():
+        held = done.parameters[name]
+        for ours, theirs in zip(*((v if isinstance(v, tuple) else (v,)) for v in (held, value)), strict=True):
+            assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes(), name
+    with pytest.raises(ValueError, match="needs table_folder"):
+        ps.launch(compiled, fed, table_memory=1)
+    with pytest.raises(ValueError, match="a number of MB as table_memory"):
+        ps.launch(compiled, fed, table_folder=tmp_path, table_memory=0)
+
+
 def test_processes_that_are_killed_leave_no_files(tmp_path: Path):
     code = BUSY + "sys.stdin.read()"
     process = subprocess.Popen(

@@ -206,3 +206,31 @@ def test_rows_of_tables_are_looked_up_side_by_side(threads: int) -> None:
     for (table, ids), rows in zip(asked, found, strict=True):
         np.testing.assert_array_equal(rows, table.look_up(ids))
     assert look_up_side_by_side([]) == []
+
+
+@pytest.mark.parametrize("kind", list(STATES))
+def test_ranges_of_rows_are_updated_side_by_side_to_the_same_bits(kind: str) -> None:
+    random = np.random.default_rng(3)
+    drawn = []
+    for count in (20_000, 50_000, 30_000):
+        ids = random.zipf(1.1, count) % 7_000  # an id in ten is the first one, whose occurrences no thread shares
+        drawn.append((ids, random.normal(size=(count, 3)).astype("float32")))
+    one = trained_tables(kind, Rules(), drawn, "float32", 1)
+    for threads in (2, 5):
+        assert trained_tables(kind, Rules(), drawn, "float32", threads) == one
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LargeTable, "held_update", lambda *_: None)
+        assert trained_tables(kind, Rules(), drawn, "float32", 1) == one
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_ranges_of_ids_are_looked_up_side_by_side(threads: int) -> None:
+    table = LargeTable(1 << 40, 3, lambda ids: (ids % 5)[:, None] * np.ones(3, "float32"))
+    table.enter(np.arange(0, 30_000, 2))
+    ids = np.random.default_rng(4).integers(0, 40_000, 50_000)
+    one = table.look_up(ids)
+    with tables_on_threads(threads):
+        assert table.look_up(ids).tobytes() == one.tobytes()
+        rows, few = look_up_side_by_side([(table, ids), (table, ids[:10])])
+    assert rows.tobytes() == one.tobytes()
+    assert few.tobytes() == one[:10].tobytes()

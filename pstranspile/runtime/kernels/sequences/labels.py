@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
@@ -319,10 +320,10 @@ def _scale(w_exps: Array) -> _Scale:
     transition weight, and by no more than the largest one for each label.
     """
     going_on = w_exps[2:]
-    with np.errstate(divide="ignore"):
-        least = min(float(np.log(going_on.min())), 0.0)
+    smallest = going_on.min()
+    least = min(float(np.log(smallest)), 0.0) if smallest > 0 else -math.inf
     most = float(np.log(going_on.max() * len(going_on)))
-    if not np.isfinite(most - least):
+    if not math.isfinite(most - least):
         return _Scale(going_on, 1.0, 1)
     factor = float(np.exp((least + most) / 2))
     return _Scale(going_on / w_exps.dtype.type(factor), factor, max(1, int(2 * _RANGE / max(most - least, 1e-3))))
@@ -686,11 +687,17 @@ def _padding(lengths: tuple[int, ...], length: int) -> _Padding:
     return _Padding(dims, np.flatnonzero(np.arange(length) < np.array(lengths)[:, None]))
 
 
+@lru_cache(64)
+def _padding_of(offsets: tuple[int, ...], length: int) -> _Padding:
+    """The padding of sequences with these offsets."""
+    return _padding(tuple(row_counts(offsets).tolist()), length)
+
+
 @plain_kernel("sequence_pad", "Out Length", lod="own")
 def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Array]:
     x, lod = sequences(X, "X")
     lengths = row_counts(lod[-1])
-    padding = _padding(tuple(lengths.tolist()), padded_length)
+    padding = _padding_of(tuple(lod[-1]), padded_length)
     value = plain(PadValue)
     out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
     out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
@@ -701,7 +708,7 @@ def _pad(X: Any, PadValue: Any, *, padded_length: int = -1) -> tuple[Array, Arra
 @plain_kernel("sequence_pad_grad", "X@GRAD", lod="own")
 def _pad_grad(X: Any, Out_GRAD: Any, *, padded_length: int = -1) -> LoDTensor:
     _, lod = sequences(X, "X")
-    return LoDTensor(_padding(tuple(row_counts(lod[-1]).tolist()), padded_length).extract_rows(plain(Out_GRAD)), lod)
+    return LoDTensor(_padding_of(tuple(lod[-1]), padded_length).extract_rows(plain(Out_GRAD)), lod)
 
 
 @plain_kernel("sequence_unpad", lod="new")
@@ -715,7 +722,7 @@ def _unpad(X: Any, Length: Any) -> LoDTensor:
 def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
     x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
     grad = np.zeros_like(x)
-    _padding(tuple(row_counts(lod[-1]).tolist()), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
+    _padding_of(tuple(lod[-1]), x.shape[1]).write_rows(grad, rows.reshape(-1, *x.shape[2:]))
     return with_lod(X, grad)
 
 

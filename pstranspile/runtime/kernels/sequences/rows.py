@@ -344,13 +344,23 @@ def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
 # the columns of the largest numbers, padded with -1.
 
 
-def _column(values: Array, like: Array) -> Array:
-    """One number for each sequence, with trailing dims that broadcast to the rows of `like`."""
-    return values.astype(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
+@lru_cache(64)
+def _divisors(offsets: tuple[int, ...], pool: str, dtype: Any, rank: int) -> Array:
+    """The number by which the sum of each sequence is divided, with trailing dims that broadcast to rows of a tensor of
+    this rank; 1 for an empty sequence. Calls with the same offsets share the array.
+    """
+    lengths = np.maximum(runs_between(offsets)[1], 1)
+    divisors = (np.sqrt(lengths) if pool == "SQRT" else lengths).astype(dtype).reshape(-1, *[1] * (rank - 1))
+    divisors.setflags(write=False)
+    return divisors
 
 
-def _divisor(pool: str, lengths: Array) -> Array:
-    return np.sqrt(lengths) if pool == "SQRT" else lengths
+@lru_cache(64)
+def _columns(width: int) -> Array:
+    """The array of 0 to width - 1."""
+    columns = np.arange(width)
+    columns.setflags(write=False)
+    return columns
 
 
 _POOLS = ("SUM", "AVERAGE", "SQRT", "MAX", "LAST", "FIRST")
@@ -368,21 +378,23 @@ def _run_sequence_pool(op: Op) -> Run:
     pool, empty = _pool_type(op), op.attrs["pad_value"]
     index_wanted = pool == "MAX" and not op.attrs["is_test"]
 
-    def pool_sequences(x: Array, starts: Array, lengths: Array) -> Array:
+    def pool_sequences(x: Array, starts: Array, lengths: Array, offsets: tuple[int, ...]) -> Array:
         if pool in ("FIRST", "LAST"):
             return x.take(starts if pool == "FIRST" else starts + lengths - 1, axis=0)
         total = sum_runs(x, starts, lengths)
-        return total if pool == "SUM" else total / _column(_divisor(pool, lengths), x)
+        if pool != "SUM":
+            total = total / _divisors(offsets, pool, x.dtype, x.ndim)
+        return total
 
     def run(X: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
-        offsets = lod[-1]
-        starts, lengths, full, even, _ = runs_between(tuple(offsets))
+        offsets = tuple(lod[-1])
+        starts, lengths, full, even, _ = runs_between(offsets)
         if full:  # the usual case
             if pool == "MAX":
                 out, index = _largest(x, offsets)
                 return upper(out, lod), index if index_wanted else None
-            return upper(x.copy() if even == 1 else pool_sequences(x, starts, lengths), lod), None
+            return upper(x.copy() if even == 1 else pool_sequences(x, starts, lengths, offsets), lod), None
         out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
         index = np.full(out.shape, -1, np.int32) if index_wanted else None
         filled = lengths > 0
@@ -391,7 +403,8 @@ def _run_sequence_pool(op: Op) -> Run:
             if index is not None:
                 index[filled] = result
         elif filled.any():
-            out[filled] = pool_sequences(x, starts[filled], lengths[filled])
+            ends = (0, *lengths[filled].cumsum().tolist())
+            out[filled] = pool_sequences(x, starts[filled], lengths[filled], ends)
         return upper(out, lod), index
 
     return run
@@ -425,18 +438,21 @@ def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str =
     starts, lengths, full, _, _ = runs_between(tuple(lod[-1]))
     if pool in ("SUM", "AVERAGE", "SQRT"):
         if pool != "SUM":
-            grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
+            grad = grad / _divisors(tuple(lod[-1]), pool, grad.dtype, grad.ndim)
         return LoDTensor(grad.repeat(lengths, axis=0), lod)
     out = np.zeros(x.shape, x.dtype)
     if pool == "MAX":
         rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
-        places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
+        places = rows.astype(np.int64)
+        places *= columns.shape[1]
+        places += _columns(columns.shape[1])
         if not full:
             places, columns = places[rows >= 0], columns[rows >= 0]
         out.reshape(-1)[places] = columns
     else:
-        filled = lengths > 0
-        out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
+        rows = starts if pool == "FIRST" else starts + lengths - 1
+        filled = ... if full else lengths > 0
+        out[rows[filled]] = grad[filled]
     return LoDTensor(out, lod)
 
 

@@ -34,6 +34,7 @@ from pstranspile.runtime.kernels.rows import (
     find_rows,
     in_sections,
     in_use,
+    merge_repeats,
     merge_rows,
     positions,
 )
@@ -96,19 +97,23 @@ LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
 @kernel(" ".join(LOOKUP_GRADIENTS), "W@GRAD", lod="none")
 def _lookup_grad(op: Op) -> Run:
     padding, sparse, as_rows = int_attr(op, "padding_idx", -1), flag(op, "is_sparse"), AS_ROWS in op.attrs
+    merges = flag(op, "merge_rows")
+
+    def given(part: SelectedRows) -> SelectedRows:
+        return merge_repeats(part) if merges else part
 
     def run(W: Array | SelectedRows | LargeTable, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
         rows = Ids.reshape(-1).astype("int64", copy=False)
         if isinstance(W, LargeTable):
             if not sparse:
                 raise ValueError("W is a large table, whose gradient must be sparse (is_sparse)")
-            return SelectedRows(rows, Out_GRAD.reshape(len(rows), W.width), W.height)
+            return given(SelectedRows(rows, Out_GRAD.reshape(len(rows), W.width), W.height))
         height, table = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
         value = Out_GRAD.reshape(len(rows), *table.shape[1:])
         if sparse:
             if table is W:
                 _require_rows(table, rows)
-            return SelectedRows(rows, value, height)
+            return given(SelectedRows(rows, value, height))
         kept = rows != padding if padding >= 0 else slice(None)
         if as_rows:
             return SelectedRows(rows[kept], value[kept], height)

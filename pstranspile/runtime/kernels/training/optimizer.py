@@ -29,7 +29,7 @@ from pstranspile.runtime.kernels.rows import (
     scatter,
     update_rows,
 )
-from pstranspile.runtime.large.table import LargeTable, TableState, distinct, updates_put_off
+from pstranspile.runtime.large.table import LargeTable, TableState, distinct, threads_of_tables, updates_put_off
 from pstranspile.runtime.values import Array, SelectedRows
 
 # Functions that kernels of optimizers share: updates in place, and dense or sparse gradients.
@@ -232,7 +232,7 @@ def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, w
             places = held.places
             together.add(held, lambda missing, different: finish(places, missing, different))
             return True
-        ((missing, different),) = loops.update_tables([held])
+        ((missing, different),) = loops.update_tables([held], threads_of_tables())
         if missing < 0:
             raise RowsNotFound
         result = held.places, missing, different
