@@ -14,11 +14,13 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Settings
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
+from pstranspile.compiler.modes.sync import Sync
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import Block, Program
+from pstranspile.ir.model import MAIN, STARTUP, Block, FrozenMap, Module, Op, Program, Var
+from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.runtime.values.encoding import read_tensor
 from tests.cluster.checkpoint.jobs import OPTIMIZERS, codes, everything, feeds, job
@@ -86,6 +88,37 @@ def check(make: Callable[[int], Compiled], batches: list, folder: Path, servers:
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adam with decay"])
 def test_killed_after_every_step(optimizer: str, tmp_path: Path):
     check(lambda servers: job(servers, 2, optimizer), feeds(0, STEPS), tmp_path)
+
+
+def with_sums_of_gradients(module: Module, job: ps.Job) -> tuple[Module, tuple[()]]:
+    """The source as a mode may rewrite it: a state for each parameter, the sum of its gradients, is what updates it."""
+    del job
+    main, startup = module.main.main_block, module[STARTUP].main_block
+    states: dict[str, Var] = {}
+    ops: list[Op] = []
+    starts: list[Op] = []
+    for op in main.ops:
+        gradient = op.input("Grad")
+        if op.role is OpRole.OPTIMIZE and gradient:
+            var = main.vars[op.input("Param") or ""]
+            state = var._replace(name=f"{var.name}_sum", parameter=None, location=None)
+            states[state.name] = state
+            attrs = {"shape": Longs(var.shape), "dtype": DType.FP32.value, "value": 0.0}
+            starts.append(make_op("fill_constant", {}, {"Out": [state.name]}, attrs))
+            slots = {"X": [state.name, gradient]}, {"Out": [state.name]}
+            ops.append(make_op("sum", *slots, role=OpRole.OPTIMIZE, role_vars=op.role_vars, origin=op.origin))
+            op = op._replace(inputs=FrozenMap({**op.inputs, "Grad": (state.name,)}))
+        ops.append(op)
+    blocks = {
+        MAIN: main._replace(vars=FrozenMap({**main.vars, **states}), ops=tuple(ops)),
+        STARTUP: startup._replace(vars=FrozenMap({**startup.vars, **states}), ops=(*startup.ops, *starts)),
+    }
+    return module.with_programs({name: module[name].with_main_block(block) for name, block in blocks.items()}), ()
+
+
+def test_state_that_a_mode_adds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(Sync, "rewrite", lambda mode, module, job: with_sums_of_gradients(module, job))
+    check(lambda servers: job(servers, 2, "sgd"), feeds(0, STEPS), tmp_path)
 
 
 def test_random_numbers_go_on(tmp_path: Path):
