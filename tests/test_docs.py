@@ -251,7 +251,8 @@ def test_the_index_leads_to_every_document():
 
 
 def test_make_lists_its_commands():
-    done = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    help_of_make = ["make", "--no-print-directory", "help"]
+    done = subprocess.run(help_of_make, cwd=ROOT, capture_output=True, text=True, check=True)
     rules = (ROOT / "Makefile").read_text()
     phony = re.findall(r"^\.PHONY: (.*)$", rules, re.MULTILINE)[0].split()
     listed = [line.split()[1] for line in done.stdout.splitlines()]

@@ -288,7 +288,9 @@ def in_place(module: Module, file: str) -> Module:
 
 
 def _are_exchanged(main: Program, startup: Program) -> bool:
-    """Whether a main program only initialises variables that the startup program reads: the two are exchanged."""
+    """Whether the two programs were given in the wrong order: main only initialises variables, and startup reads some
+    of them.
+    """
     if not only_initialises(main):
         return False
     made = {name for block in main.blocks for op in block.ops for name in op.output_names}

@@ -441,7 +441,9 @@ def _made_of(name: str, program: Program) -> set[str]:
 
 
 def _curve(op: Op, user: Op | None, what: str) -> tuple[tuple[Op, str], ...]:
-    """What is said of the op that is not linear in a mean or a sum, if it stands at another line."""
+    """The op that makes the result not linear in a mean or a sum, with a sentence about it; empty if it stands at the
+    same line as `op`.
+    """
     if user is None or user.location is None or str(user.location) == str(op.location):
         return ()
     return ((user, f"this is not linear in the {what} at {_place(op)}"),)

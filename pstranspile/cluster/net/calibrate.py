@@ -565,8 +565,10 @@ class MeasuredJob(NamedTuple):
 def _machines(
     effort: Effort, families: Mapping[Family, Rate], ops: Mapping[str, Rate], wake: float, jobs: Iterable[MeasuredJob]
 ) -> tuple[tuple[float, float, float, float], Wire, tuple[float, float]]:
-    """The seconds of a step, of an update, of a row that is asked for and of one that is looked up; those of messages;
-    and the factors of ops, and of all else, where twice as many machines run as the host has processors.
+    """Fits what the steps of small jobs take beside their ops.
+
+    Returns the seconds of a step, of an update, of a requested row and of a looked-up row; the wire; and the factors of
+    ops, and of all else, where twice as many machines run as the host has processors.
     """
     lines: list[list[float]] = []
     times: list[float] = []
@@ -683,10 +685,12 @@ ROUNDS = 12
 
 def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[MeasuredJob]:
     """Yields the jobs of calibration, measured. Raises DiagnosticError."""
-    command = [sys.executable, "-c", f"from {__name__} import {fork_jobs.__name__} as work; work()"]
+    package = str(Path(__file__).parents[3])  # found last, so that nothing beside it has the name of a library
+    begin = f"import sys; sys.path.append({package!r}); from {__name__} import {fork_jobs.__name__} as work; work()"
+    command = [sys.executable, "-c", begin]
     environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
     environment.pop(STATUS, None)
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment["PYTHONSAFEPATH"] = "1"
     with work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True, text=True

@@ -60,7 +60,10 @@ or its `state`."""
 
 
 def _carriable(feeds: Any) -> Any:
-    """What is fed in a form that processes are given: a mapping per step as arrays. Raises TypeError for a function."""
+    """The feeds in a form that can be handed to processes: one mapping of arrays per step, or rows.
+
+    Raises TypeError for a function.
+    """
     if feeds is None or isinstance(feeds, Mapping | RowSource):
         return cast("Any", feeds)
     batches = batches_of(feeds, "launch", f"{WANTED}, or rows (Data, Rows)")

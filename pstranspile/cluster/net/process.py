@@ -1,4 +1,4 @@
-"""A machine of a job as a process, from its beginning to its end."""
+"""A machine of a job as a process, from its beginning to its end; how a trainer that was started again rejoins."""
 
 from __future__ import annotations
 

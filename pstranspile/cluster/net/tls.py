@@ -251,8 +251,8 @@ HANDSHAKE, ALERT = b"\x16\x03", b"\x15\x03"
 
 
 def reason_of(problem: OSError, shaking: bool) -> str:
-    """Why a connection with TLS is over: whose certificate is not accepted, and why, or what else is wrong.
-    `shaking`: the handshake was not done.
+    """The reason why a TLS connection failed, in words: whose certificate was rejected and why, or another problem.
+    `shaking`: the handshake was not finished.
     """
     name = (problem.reason or "") if isinstance(problem, ssl.SSLError) else ""
     text = plain(str(problem))

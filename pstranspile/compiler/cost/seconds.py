@@ -110,7 +110,7 @@ class Flow(NamedTuple):
 
 
 class _Told:
-    """What is counted of the exchanges with a server."""
+    """Counts of what a trainer and one server exchange in a step."""
 
     def __init__(self) -> None:
         self.asked = self.looked_up = self.given = self.answered = self.received = self.slices = self.sparse = 0.0

@@ -1,5 +1,8 @@
 """The Plan: the place and the name of every variable. It is a frozen value, also printed as text to edit, and as JSON.
 
+How a parameter is cut into slices follows from its dims and the number of servers (`cut_rows`), as in Fluid; `make.py`
+decides what is cut, and which server gets each slice.
+
 For trainers without servers it has the way they communicate, and the variables that they sum (`Collective`).
 """
 

@@ -176,7 +176,7 @@ def get_flags(flags: Any) -> dict[str, Any]:
     names: list[Any] = [flags] if isinstance(flags, str) else [*flags]
     unknown = next((name for name in names if not FLAGS.is_public(name)), None)
     if unknown is not None:
-        raise ValueError(f"{unknown} is no flag that scripts read")
+        raise ValueError(f"{unknown} is no flag of Fluid that scripts can read")
     return {name: FLAGS[name] for name in names}
 
 

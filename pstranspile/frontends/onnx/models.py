@@ -203,7 +203,7 @@ def array_of(tensor: Any) -> Array:
     """The value of a tensor of the model. Raises Refused for one whose data does not fit its dims or lies elsewhere."""
     onnx = library()
     if tensor.data_location == onnx.TensorProto.EXTERNAL and not tensor.HasField("raw_data"):
-        raise Refused(f"{tensor.name} lies in a file beside the model; from_onnx is told its folder")
+        raise Refused(f"{tensor.name} lies in a file beside the model; give from_onnx the folder of that file")
     try:
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError) as problem:

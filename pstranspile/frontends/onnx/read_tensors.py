@@ -245,7 +245,7 @@ def _reverse_negative_steps(
             raise Refused("it goes backwards between bounds that are known at run time only")
         if is_code(size):
             if ends[at] > -FAR:
-                raise Refused("it goes backwards up to a bound, over a dim that is known at run time only")
+                raise Refused("its step is negative and it has an end, over a dim whose size is known at run time only")
             starts[at], ends[at] = 0, FAR
         else:
             chosen = range(size)[slice(starts[at], ends[at] if ends[at] >= -size else None, steps[at])]

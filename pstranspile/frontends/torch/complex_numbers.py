@@ -525,7 +525,7 @@ def _axis(node: Any) -> int | None:
 
 
 def part_kind(torch: Any, kind: Any) -> Any:
-    """The type of the parts of a complex type; another type stays."""
+    """The type of the real and imaginary parts of a complex type; other types are returned unchanged."""
     return {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(kind, kind)
 
 

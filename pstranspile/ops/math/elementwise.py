@@ -168,7 +168,7 @@ declare("bitwise_not", "X -> Out", row_wise=True, doc="Out = the bits that X doe
 def _bitwise(op: Op, types: Types) -> Types:
     x = one(types, "X")
     if x.dtype.text.startswith("f"):
-        raise ShapeError(f"X is {describe(x)}; whole numbers and booleans have bits", "X")
+        raise ShapeError(f"X is {describe(x)}; the ops on bits take whole numbers or booleans", "X")
     return {"Out": (x if op.type == "bitwise_not" else broadcast(op, types),)}
 
 

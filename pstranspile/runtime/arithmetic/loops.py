@@ -563,7 +563,10 @@ def row_words(places: Array, key: int, out: Array) -> bool:
 
 
 def masked(x: Array, mask: Array, divisor: float, out: Array) -> bool:
-    """Sets `out`, which may be `x`, to every element times that of the mask (uint8), divided by `divisor`."""
+    """Writes `x * mask / divisor`, element by element, to `out`, which may be `x`; `mask` is uint8.
+
+    False if there are no compiled loops, or not for these arrays.
+    """
     return COMPILED and _loops.masked(x, mask, divisor, out)
 
 

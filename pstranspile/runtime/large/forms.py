@@ -163,7 +163,7 @@ def table_from_parts(table: LargeTable, parts: Sequence[SelectedRows], start: in
     """
     ids = parts[0].rows
     if any(not np.array_equal(part.rows, ids) for part in parts) or len(parts) != len(table.states) + 1:
-        raise ValueError("the files of a table and its states hold other rows")
+        raise ValueError("the files of a table and of its states hold different rows")
     if table.any_id:
         here, first = lie_within(ids, table.width, start, table.height), 0
     else:

@@ -524,8 +524,8 @@ class MemoryLimit:
         self.require(0)
 
     def require(self, size: int) -> int:
-        """The bytes that may come into memory. If they are fewer than `size`, rows that are not in use leave first, and
-        then all.
+        """Makes room for `size` bytes in memory, if there can be: rows that are not in use leave first, and then all.
+        Returns the bytes that may come into memory.
         """
         room = self.most - _file_bytes() + self._others
         for is_used in (True, False):

@@ -272,7 +272,7 @@ def _write_inference(module: Module, options: argparse.Namespace) -> None:
         names = persistable_names(model.program)
         raise_errors(error("inference-program", f"{name} has no value") for name in names if values.get(name) is None)
         if (Path(options.output) / MANIFEST).exists():
-            message = "it is a checkpoint, which nothing is written into; name another folder"
+            message = "it is a checkpoint, and export writes into none; name another folder"
             raise_errors([error("output-foreign", message, Location(options.output))])
         require_kinds(options.output, {**dict.fromkeys(names, "values"), MODEL: "pb"})
         report(newer_ops([model.program]), [module.source])

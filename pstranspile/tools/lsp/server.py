@@ -580,8 +580,8 @@ def _failure(message: str) -> Exception:
 
 
 def _is_told_shortly(record: logging.LogRecord) -> bool:
-    """Keeps a log record of the library without the traceback of a message that has no form of the protocol. That a
-    request is cancelled after its answer is nothing to tell.
+    """A filter of the library's log: a message that can't be decoded is one line without a traceback, and
+    cancellations that come after the answer are not logged.
     """
     if "$/nothing" in record.getMessage() or record.getMessage().startswith("Cancel notification for unknown"):
         return False

@@ -314,7 +314,7 @@ def test_a_part_of_a_table_is_made_of_the_values_of_its_rows():
     rows = table_from_parts(held, parts, 10).rows()
     assert rows.ids.tolist() == [2, 7]
     assert rows.numbers[:, :, 0].tolist() == [[12.0, 13.0], [17.0, 18.0]]
-    with pytest.raises(ValueError, match="hold other rows"):
+    with pytest.raises(ValueError, match="hold different rows"):
         table_from_parts(held, [parts[0], SelectedRows(ids + 1, values[1], 20)], 10)
 
 

@@ -99,7 +99,7 @@ def _whole(given: Any, what: str, least: int) -> int:
     if not isinstance(given, int) or isinstance(given, bool):
         raise TypeError(f"{what} is a whole number, not a value of type {type(given).__name__}")
     if given < least:
-        raise ValueError(f"{what} is at least {least}, not {given}")
+        raise ValueError(f"{what} must be at least {least}, and is {given}")
     return given
 
 

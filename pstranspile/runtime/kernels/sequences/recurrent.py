@@ -148,7 +148,7 @@ class Steps:
 
 
 class _Notes(list[list[int]]):
-    """The notes of steps, which know these steps."""
+    """The lists that Fluid keeps in place of the offsets, with the `Steps` that they were made from."""
 
     def __init__(self, steps: Steps):
         super().__init__(steps.notes)

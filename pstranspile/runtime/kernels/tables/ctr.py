@@ -476,7 +476,7 @@ def _sampler(op: Op) -> Callable[[Array, int, Surroundings], tuple[Array, Array]
 def _sample_logits_values(op: Op) -> Run:
     sampler, custom, no_hits = _sampler(op), flag(op, "use_customized_samples"), flag(op, "remove_accidental_hits")
     if not flag(op, "uniq") and not custom:
-        raise ValueError("uniq is false; samples are always distinct")
+        raise ValueError("uniq is false; only distinct samples are drawn here (uniq = true)")
 
     def run(
         Logits: Array,
