@@ -66,8 +66,8 @@ def feeds_like(
     lengths and masks, as those of real data do.
     In the last step the unusual rows come last, so that shares differ more than those of shuffled rows: a quantile of
     each of two shares may otherwise leave out the same rows as one of all.
-    No share, and none of the `parts` micro-batches to which it is dealt, has nothing but padding, ignored labels or
-    zeros of a mask where the example has other numbers: means of nothing are NaN, and hide what else differs.
+    Where a share is dealt to `parts` micro-batches, none of them has nothing but padding, ignored labels or zeros of a
+    mask if the example has other numbers: means of nothing are NaN, and hide what else differs.
     Inputs without a dim of rows are given as they are. The same arguments give the same data.
     """
     random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
@@ -80,7 +80,7 @@ def feeds_like(
         order = np.argsort(_unusual({name: arrays[-1] for name, arrays in made.items()}, rows), kind="stable")
         for arrays in made.values():
             arrays[-1] = arrays[-1][order] if arrays[-1].ndim else arrays[-1]
-    for name, arrays in made.items():
+    for name, arrays in made.items() if parts > 1 else ():
         for array in arrays:
             _fill_parts(array, np.asarray(example[name]), marks.get(name), shares, parts)
     return {name: np.stack(arrays) for name, arrays in made.items()}
