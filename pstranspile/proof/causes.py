@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import FrozenMap, Op, Program, Var
+from pstranspile.ir.model import FrozenMap, Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import (
@@ -34,7 +34,7 @@ from pstranspile.proof.explanations import TRAINERS, Computed, Machines, Meaning
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
-from pstranspile.proof.workload import Given, in_doubles, metrics_of, sums_of, values_in_doubles
+from pstranspile.proof.workload import Given, in_doubles, metrics_of, micro_batches, sums_of, values_in_doubles
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy
@@ -659,7 +659,7 @@ class Suspicion:
         their values fit. The search is therefore made with the rows of the whole batch in the order in which the
         micro-batches of the machine have those of the ranks, and in their own order only if that shows no cause.
         """
-        count, given = _micro_batches(self.half.program), self.feeds[0]
+        count, given = micro_batches(self.half.program), self.feeds[0]
         if count > 1 and all(rows % count == 0 for rows in self.rows[1:]):
             self.feeds[0] = self._dealt_alike(count)
             made, certain = self._find_causes()
@@ -806,7 +806,7 @@ class Suspicion:
             run = Evaluation(program, self.held, self.feeds[0], seed=self.seed, stream=0)
             return run.go(self.half.first, keep=[name]).take(name)
 
-        computed = Computed(on_shares, on_whole, _micro_batches(program))
+        computed = Computed(on_shares, on_whole, micro_batches(program))
         made: Meaning = meaning_of(op, program, self.machines, computed, self.crossed, self.step)
         if made.vague and (origin := self._differing_integers(op)) is not None:
             found = meaning_of(origin, program, self.machines, computed, self.crossed, self.step)
@@ -818,9 +818,11 @@ class Suspicion:
 
     def _differing_integers(self, op: Op) -> Op | None:
         """The first of the ops that compute flags and whole numbers which an op reads, such as positions, whose results
-        on the shares are not those on the whole batch though what it reads is; None if there is none.
+        on the shares are not those on the whole batch though what it reads is; None if there is none. Numbers of rows
+        that it reads differ in every case.
         """
         program, ops = self.half.program, self.half.program.main_block.ops
+        sizes = self._sizes()
         wanted, made = {*op.input_names}, list[Op]()
         for index in reversed(self.half.first):
             if of_integers(ops[index], program) and not wanted.isdisjoint(ops[index].output_names):
@@ -836,10 +838,18 @@ class Suspicion:
         found = (
             one
             for one in reversed(made)
-            if all(alike[name] for name in one.input_names if name)
-            and not all(alike[name] for name in one.output_names if name)
+            if all(alike[name] or name in sizes for name in one.input_names if name)
+            and not all(alike[name] or name in sizes for name in one.output_names if name)
         )
         return next(found, None)
+
+    def _sizes(self) -> set[str]:
+        """The variables that are computed of nothing but the dims of others."""
+        ops, result = self.half.program.main_block.ops, set[str]()
+        for index in self.half.first:
+            if ops[index].type == "shape" or result.issuperset(name for name in ops[index].input_names if name):
+                result.update(ops[index].output_names)
+        return result
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """The variable that a report names as different: an output of the op, else a value that depends on one."""
@@ -851,21 +861,6 @@ def _rows_of(feed: Mapping[str, Any]) -> int:
     """The number of rows that a feed has, which is that of its longest array."""
     arrays = (plain(value) for value in feed.values())
     return max((len(array) for array in arrays if array is not None and array.ndim), default=0)
-
-
-def _dims(var: Var | None) -> tuple[int, ...]:
-    return () if var is None or var.tensor is None else tuple(var.tensor.shape)
-
-
-def _micro_batches(program: Program) -> int:
-    """The number of micro-batches to which a program deals the rows that it is fed; 1 if it deals them to none."""
-    variables = program.main_block.vars
-    for op in program.main_block.ops:
-        if op.type == "reshape2" and (var := variables.get(op.input("X") or "")) is not None and var.need_check_feed:
-            dims = _dims(variables.get(op.output("Out") or ""))
-            if dims[1:2] == (-1,) and dims[0] > 1:
-                return dims[0]
-    return 1
 
 
 def _is_empty(share: Mapping[str, Any]) -> bool:

@@ -138,6 +138,7 @@ def meaning_of(
         return Meaning(
             f"it puts rows of the batch beside other rows, and each {one} has only its own share of them",
             f"{_GATHER}, or take the others from the same row" if machines.of_torch else "",
+            _order_of(op, program),
         )
     if facts.opaque:
         why = (
@@ -224,7 +225,7 @@ def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, compu
         return Meaning(
             f"what is computed of this mean over the batch is not linear, and each {one} has a mean of its own",
             "compute it row by row, or all-reduce the mean before" if machines.of_torch else "",
-            _curve(op, user, "mean"),
+            _curve(op, user or _product_with_own(_forward_of(op, program), program), "mean"),
         )
     if user is not None:
         return Meaning(
@@ -285,10 +286,10 @@ def _of_division(
     if all(value.shape == first.shape and (value == first).all() for value in arrays.values()):
         return _of_equal_counts(divisor, arrays, program, machines, computed, step)
     counts = {index: float(value.sum(dtype="float64")) for index, value in arrays.items()}
-    numbers = machines.format_counts(counts, step)
+    numbers, counted = machines.format_counts(counts, step), _reduction_of(divisor, program)
     parts = [
-        (other, f"this is the {what} of the mean whose sum is at {_place(op)}")
-        for other, what in ((division, "division"), (_reduction_of(divisor, program), "count"))
+        (other, f"this is the {what} of the mean whose {'count' if op is counted else 'sum'} is at {_place(op)}")
+        for other, what in ((division, "division"), (counted, "count"))
         if other is not None and other.location is not None and str(other.location) != str(op.location)
     ]
     if _of_parameters(divisor, program):
@@ -325,6 +326,24 @@ def _rows_in_order(op: Op, program: Program) -> tuple[tuple[Op, str], ...]:
     return tuple((one, what) for one in found.values())
 
 
+def _order_of(op: Op, program: Program) -> tuple[tuple[Op, str], ...]:
+    """The op at another line that finds the order in which an op takes rows, with what is said of it; empty if the
+    order is not found by comparing rows.
+    """
+    forward = _forward_of(op, program)
+    wanted = {name for name in forward.input_names if not _is_float(name, program)}
+    for before in reversed(program.main_block.ops):
+        if not _role_forward(before) or wanted.isdisjoint(before.output_names):
+            continue
+        if before.type in _ALONG:
+            if before.location is None or str(before.location) == str(op.location):
+                return ()
+            what = f"this compares rows of the batch with each other, for the order in which {_place(op)} takes them"
+            return ((before, what),)
+        wanted.update(name for name in before.input_names if not _is_float(name, program))
+    return ()
+
+
 def _of_quotient(op: Op, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning | None:
     """The explanation for the quotient of two means, such as that of losses and that of a mask; None for another."""
     counted, above = (_reduction_of(op.input(name) or "", program) for name in ("Y", "X"))
@@ -349,13 +368,24 @@ def _of_equal_counts(
     whole = 0.0 if value is None else float(value.sum(dtype="float64"))
     times = 1 if facts_of(counted.type).mean_of_rows else len(own)
     if all(math.isclose(whole, count * times, rel_tol=1e-6) for count in own.values()):
-        return None
+        if all(math.isclose(whole, count * times, rel_tol=_ROUNDING) for count in own.values()):
+            return None
+        return Meaning(
+            f"this mean counts {machines.format_counts(own, step)}, with a number added to each: these do not add up "
+            f"to the count of the whole, and where {machines.kind}s count unlike numbers of rows, tokens or weights, "
+            "the mean of their means weighs them alike",
+            _ALL_REDUCED if machines.of_torch else "",
+        )
     where = "in a micro-batch of one process" if computed.micro_batches > 1 else "in one process"
     return Meaning(
         f"this mean counts {whole:g} {where}, and {machines.format_counts(own, step)}: they are not as many rows, "
         "tokens or weights, and the mean of the means weighs them alike",
         _ALL_REDUCED if machines.of_torch else "",
     )
+
+
+_ROUNDING = 2.0**-40
+"""The relative difference that rounding makes, at most, in a sum in double precision."""
 
 
 def _place(op: Op) -> str:
@@ -384,10 +414,14 @@ def _division(op: Op, program: Program) -> Op | None:
                 return later
         if later.type == "reciprocal" and later.input("X") in reached:
             reached.update(later.output_names)
-        passes_on = facts_of(later.type).numbers != "computed" or later.type in ("scale", "clip")
+        passes_on = facts_of(later.type).numbers != "computed" or later.type in _BOUNDING
         if passes_on and not reached.isdisjoint(later.input_names):
             reached.update(later.output_names)
     return None
+
+
+_BOUNDING = frozenset({"scale", "clip", "elementwise_max", "elementwise_min", "where"})
+"""Ops that keep a count from being 0, and others by whose results sums are still divided."""
 
 
 def _reduction_of(name: str, program: Program) -> Op | None:
@@ -421,6 +455,21 @@ def _first_not_linear(op: Op, program: Program) -> Op | None:
             product = later.type == "elementwise_mul" or (later.type == "elementwise_div" and later.input("X") in read)
             if not product or len(read) > 1 or any(_of_values(name, program) for name in batch.intersection(others)):
                 return later
+        reached.update(later.output_names)
+    return None
+
+
+def _product_with_own(op: Op, program: Program) -> Op | None:
+    """The first product of the outputs of an op, or of what moves them, with another value of the batch that has no dim
+    of rows, such as the share of rows that a condition holds for; None if there is none.
+    """
+    reached, batch = {*op.output_names}, _of_batch(program)
+    for later in _later_forward_ops(op, program):
+        if reached.isdisjoint(later.input_names):
+            continue
+        others = batch.intersection(later.input_names) - reached
+        if later.type == "elementwise_mul" and any(-1 not in _shape(name, program) for name in others):
+            return later
         reached.update(later.output_names)
     return None
 

@@ -24,7 +24,7 @@ from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, 
 from pstranspile.proof.halves import Evaluation
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.values import feeds_like, inputs_of, make_feeds
-from pstranspile.proof.workload import Given, Workload
+from pstranspile.proof.workload import Given, Workload, micro_batches
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.frame import Execution
@@ -188,7 +188,7 @@ def batches_like(module: Module, program: Program, steps: int, batch: int, seed:
     The first batches are made of the rows of all of them, so that shares lie on both sides of a branch that no batch
     shows otherwise. Where no rows are found for it, it is told.
     """
-    made = feeds_like(module.example, program, steps, batch, seed, shares)
+    made = feeds_like(module.example, program, steps, batch, seed, shares, micro_batches(program))
     branches = _Branches(module, program, seed)
     if not branches.found or shares < 2:
         return MadeFeeds(made)

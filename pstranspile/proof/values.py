@@ -53,7 +53,7 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int
 
 
 def feeds_like(
-    example: Mapping[str, Any], main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1
+    example: Mapping[str, Any], main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1, parts: int = 1
 ) -> dict[str, Any]:
     """Arrays like those of an example batch, in the form of a feed file, for as many steps of `batch` rows.
 
@@ -66,6 +66,8 @@ def feeds_like(
     lengths and masks, as those of real data do.
     In the last step the unusual rows come last, so that shares differ more than those of shuffled rows: a quantile of
     each of two shares may otherwise leave out the same rows as one of all.
+    Where a share is dealt to `parts` micro-batches, none of them has nothing but padding, ignored labels or zeros of a
+    mask if the example has other numbers: means of nothing are NaN, and hide what else differs.
     Inputs without a dim of rows are given as they are. The same arguments give the same data.
     """
     random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
@@ -78,7 +80,30 @@ def feeds_like(
         order = np.argsort(_unusual({name: arrays[-1] for name, arrays in made.items()}, rows), kind="stable")
         for arrays in made.values():
             arrays[-1] = arrays[-1][order] if arrays[-1].ndim else arrays[-1]
+    for name, arrays in made.items() if parts > 1 else ():
+        for array in arrays:
+            _fill_parts(array, np.asarray(example[name]), marks.get(name), shares, parts)
     return {name: np.stack(arrays) for name, arrays in made.items()}
+
+
+def _fill_parts(made: Any, given: Any, mark: int | None, shares: int, parts: int) -> None:
+    """Replaces the first row of every micro-batch of a share that holds nothing, such as zeros of a mask, by the row
+    of the example that holds most.
+    """
+    if not given.ndim or not given.size or not given.shape[0]:
+        return
+    empty = [UNUSUAL] if mark is None else [UNUSUAL, mark]
+    if given.dtype.kind == "b" or np.isin(given, (0, 1)).all():
+        empty.append(0)
+    elif given.dtype.kind not in "iu":
+        return
+    held = (~np.isin(given, empty)).reshape(len(given), -1).sum(1)
+    if not held.any():
+        return
+    for share in np.array_split(np.arange(len(made)), shares):
+        for rows in np.array_split(share, parts):
+            if len(rows) and np.isin(made[rows], empty).all():
+                made[rows[0]] = given[int(held.argmax())]
 
 
 def _unusual(batch: Mapping[str, Any], rows: int) -> Any:

@@ -142,6 +142,17 @@ def compiled_in_doubles(made: Compiled, module: Module) -> Compiled:
     return compile(module, made.job, plan=plan).with_roles(roles)
 
 
+def micro_batches(program: Program) -> int:
+    """The number of micro-batches to which a program deals the rows that it is fed; 1 if it deals them to none."""
+    variables = program.main_block.vars
+    for op in program.main_block.ops:
+        if op.type == "reshape2" and (var := variables.get(op.input("X") or "")) is not None and var.need_check_feed:
+            dealt = variables.get(op.output("Out") or "")
+            if dealt is not None and dealt.tensor is not None and dealt.tensor.shape[1:2] == (-1,):
+                return max(dealt.tensor.shape[0], 1)
+    return 1
+
+
 FLOATS = ("f16", "f32", "f64")
 
 

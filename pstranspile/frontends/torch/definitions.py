@@ -755,7 +755,7 @@ def _diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     turned = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = turned.shape[-2:]
     down, right = max(-offset, 0), max(offset, 0)
-    count = min(rows - down, columns - right)
+    count = max(min(rows - down, columns - right), 0)
     places = torch.arange(count, device=x.device) * (columns + 1) + (down * columns + right)
     return turned.flatten(-2).index_select(-1, places)
 
@@ -909,6 +909,8 @@ def _written(torch: Any) -> Mapping[str, Callable[..., Any]]:
     one_hot, single, double = torch.nn.functional.one_hot, torch.float32, torch.float64
     cdist, ones, flags = torch.cdist, torch.ones, torch.bool
     own_bincount, own_cov, own_corrcoef = torch.bincount, torch.cov, torch.corrcoef
+    own_diagonal, own_diag, own_unique = torch.diagonal, torch.diag, torch.unique
+    concatenated, zeros_like = torch.cat, torch.zeros_like
 
     def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         """Counts of the numbers below `minlength`. A larger number ends the step; torch makes a longer list of it."""
@@ -942,7 +944,68 @@ def _written(torch: Any) -> Mapping[str, Callable[..., Any]]:
         rows = input.shape[0]
         return cdist(input, input, p)[ones((rows, rows), dtype=flags).triu(1)]
 
-    return {"bincount": bincount, "cov": cov, "corrcoef": corrcoef, "pdist": pdist}
+    def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+        """A diagonal of matrices: the main one of a part of them. Torch's own takes a number, but no number of rows."""
+        if 0 < offset < input.shape[dim2]:
+            input = input.narrow(dim2, offset, input.shape[dim2] - offset)
+        elif -input.shape[dim1] < offset < 0:
+            input = input.narrow(dim1, -offset, input.shape[dim1] + offset)
+        else:
+            return own_diagonal(input, offset, dim1, dim2)
+        return own_diagonal(input, 0, dim1, dim2)
+
+    main_part = diagonal
+
+    def diag(input: Any, diagonal: int = 0) -> Any:
+        """A copy of a diagonal of a matrix, or the matrix with a diagonal."""
+        if diagonal == 0 or input.dim() != 2:
+            return own_diag(input, diagonal)
+        return main_part(input, diagonal).clone()
+
+    def unique(
+        input: Any,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+    ) -> Any:
+        """The elements of a tensor without repeats, in order."""
+        if dim is not None:
+            return own_unique(input, sorted, return_inverse, return_counts, dim)
+        values, order = input.detach().reshape(-1).sort()
+        first = concatenated([ones((1,), dtype=flags), values[1:] != values[:-1]])
+        made = [values[first]]
+        if return_inverse:
+            places = first.long().cumsum(0) - 1
+            made.append(zeros_like(places).scatter(0, order, places).reshape(input.shape))
+        if return_counts:
+            made.append((made[0].unsqueeze(1) == values.unsqueeze(0)).sum(1))
+        return tuple(made) if len(made) > 1 else made[0]
+
+    written = (bincount, cov, corrcoef, pdist, diagonal, diag, unique)
+    return {**{function.__name__: function for function in written}, **_sized_losses(torch)}
+
+
+_LOSSES = ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
+"""The losses of torch that compare the dims of their two tensors."""
+
+
+def _sized_losses(torch: Any) -> Mapping[str, Callable[..., Any]]:
+    """Losses of two lists of chosen numbers, by name, which take them to be as many where only a run knows how many."""
+    shapes = import_module("torch.fx.experimental.symbolic_shapes")
+    known, possible, require = shapes.guard_or_false, shapes.guard_or_true, getattr(torch, "_check")  # noqa: B009
+
+    def sized(own: Callable[..., Any]) -> Callable[..., Any]:
+        def loss(input: Any, target: Any, *rest: Any, **options: Any) -> Any:
+            if input.dim() == 1 and target.dim() == 1:
+                one, other = input.shape[0], target.shape[0]
+                if possible(one != other) and not known(one != other):
+                    require(one == other)
+            return own(input, target, *rest, **options)
+
+        return loss
+
+    return {name: sized(getattr(torch.nn.functional, name)) for name in _LOSSES}
 
 
 @contextmanager
@@ -952,7 +1015,12 @@ def as_written(torch: Any) -> Generator[None]:
     if rules is not None:
         rules()  # torch keeps which functions are its own, from the first time that it asks
     written, kinds = _written(torch), (torch, torch.Tensor, torch.nn.functional)
-    places = [(kind, name) for kind in kinds for name in written if hasattr(kind, name)]
+    places = [
+        (kind, name)
+        for kind in kinds
+        for name in written
+        if hasattr(kind, name) and (name not in _LOSSES or kind is torch.nn.functional)
+    ]
     before = {(kind, name): kind.__dict__.get(name) for kind, name in places}
     try:
         for kind, name in places:

@@ -190,6 +190,9 @@ _UNSHAPED = Pattern(r"does not support running with fake tensors")
 _WRAPPED = Pattern(r"data pointer of Tensor that doesn't have storage")
 """Torch's words for the tensors that a function has which is transformed."""
 
+_GRADIENT = Pattern(r"torch\.autograd\.grad|trace_autograd_ops")
+"""Torch's words for code that computes a gradient within the step."""
+
 CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
 """What is said of a model that torch itself must call."""
 
@@ -221,6 +224,8 @@ def refusal(problems: Sequence[Exception], model: Any, loss: Any, tensor: str) -
         what = "it calls an operator that torch has no rule of shapes for, such as one of sparse tensors"
     elif _WRAPPED.search(text) is not None:
         what = "it transforms a function, as torch.func.grad does, in a way that an export doesn't follow"
+    elif _GRADIENT.search(lines[0] if lines else "") is not None:
+        what, details = "it computes a gradient within the step, as torch.autograd.grad does; an export has none", []
     elif _DEPENDENT.search(text) is not None:
         what = "its code branches on a number that a run computes, or makes a size or a list of one"
         details = ["torch.where(condition, a, b) has both branches in a graph"]

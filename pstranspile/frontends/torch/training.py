@@ -469,7 +469,7 @@ def translate_graph(graph: Captured, model: Any) -> Tracing:
             stack = node.meta.get("stack_trace")
             location = user_place(stack) or user_line(stack)
             way_out = LIMITED_ROWS if "embedding_renorm" in str(node.target) else CALLED
-            notes = [Note(f"it makes {node.name}"), way_out]
+            notes = [*_calls(node), way_out]
             findings.append(error("torch-op", f"{_title(node)}: {reason}", location, notes=notes))
     if findings:
         raise DiagnosticError(findings)
@@ -555,6 +555,19 @@ def _of_all_ranks(model: Any) -> Iterator[Diagnostic]:
 
 def _title(node: Any) -> str:
     return str(getattr(node.target, "name", lambda: getattr(node.target, "__name__", node.target))()).replace("::", ".")
+
+
+def _calls(node: Any) -> list[Note]:
+    """A note on the function or method of torch that calls the operator of a node, where its name is another one."""
+    kind, _, name = str(node.meta.get("torch_fn", ("", ""))[1]).rpartition(".")
+    if not name or name == _title(node).rpartition(".")[2]:
+        return []
+    if kind == "method_descriptor":
+        return [Note(f"Tensor.{name} calls it")]
+    for part in ("linalg", "fft", "special"):
+        if name.startswith(f"{part}_"):
+            return [Note(f"torch.{part}.{name.removeprefix(f'{part}_')} calls it")]
+    return [Note(f"torch.{'' if hasattr(torch_library(), name) else 'nn.functional.'}{name} calls it")]
 
 
 def _input(node: Any, graph: Captured, owned: _Owned, tracing: Tracing) -> None:

@@ -14,6 +14,11 @@ def frequencies(x):
     return (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
 
 
+def pairs(made):
+    both = torch.cat([made, made.flip(1)])
+    return both @ both.T
+
+
 WRITTEN = {
     "bincount": lambda made, x: (torch.bincount(frequencies(x), minlength=4) * made[:, :1]).sum(),
     "bincount of weights": lambda made, x: torch.bincount(frequencies(x), x[:, 2].abs(), 4).square().sum() * made.sum(),
@@ -25,6 +30,31 @@ WRITTEN = {
     "corrcoef as a method": lambda made, x: made.T.corrcoef()[0, 1],
     "pdist": lambda made, x: torch.pdist(made).mean(),
     "pdist of another norm": lambda made, x: torch.nn.functional.pdist(made, p=1).square().mean(),
+    "diag by the rows": lambda made, x: (
+        pairs(made).diag(len(x)).exp().mean() + torch.diag(pairs(made), -len(x)).square().mean()
+    ),
+    "diag by a number": lambda made, x: (
+        torch.diag(made.T @ made, 1).sum() + made[0].diag(1).sum() + made.T.diag().sum()
+    ),
+    "diagonal by the rows": lambda made, x: (
+        pairs(made).diagonal(len(x)).square().mean() + torch.diagonal(pairs(made), -len(x)).mean()
+    ),
+    "diagonal beyond": lambda made, x: made.square().sum() + made.diagonal(5).sum() + made.T.diagonal(-4).sum(),
+    "unique": lambda made, x: made[:3].cumsum(0)[frequencies(x).unique()].square().mean(),
+    "unique with places and counts": lambda made, x: (
+        (
+            (found := torch.unique(frequencies(x)[:, None], return_inverse=True, return_counts=True))[2][found[1]]
+            * made
+        ).mean()
+        + found[0].sum()
+    ),
+    "losses of selections": lambda made, x: sum(
+        loss(torch.masked_select(made, x[:, :1] > 0), torch.masked_select(x[:, 1:3], x[:, :1] > 0))
+        for loss in (torch.nn.functional.l1_loss, torch.nn.MSELoss(), torch.nn.SmoothL1Loss(), torch.nn.HuberLoss())
+    ),
+    "losses of probabilities of selections": lambda made, x: torch.nn.functional.binary_cross_entropy(
+        made.sigmoid().masked_select(x[:, :1] > 0), x[:, 1:3].sigmoid().masked_select(x[:, :1] > 0)
+    ),
     "categorical": lambda made, x: (
         (one := distributions.Categorical(logits=made)).log_prob((x[:, 0] > 0).long()).mean() + one.entropy().mean()
     ),
@@ -49,7 +79,8 @@ def test_it_is_what_torch_makes(name):
 
 
 def test_torch_has_its_own_functions_afterwards():
-    places = [(kind, name) for kind in (torch, torch.Tensor) for name in ("bincount", "cov", "corrcoef", "pdist")]
+    names = ("bincount", "cov", "corrcoef", "pdist", "diag", "diagonal", "unique", "l1_loss", "mse_loss")
+    places = [(kind, name) for kind in (torch, torch.Tensor, torch.nn.functional) for name in names]
     before = [kind.__dict__.get(name) for kind, name in places]
     checks = distributions.Distribution._validate_args
     model = torch.nn.Linear(4, 2)

@@ -327,3 +327,17 @@ def diverse(model, x, y):
 @differs(r"compares rows")
 def spread_rows():
     return Setup(mlp(4, 3), diverse, regression())
+
+
+def two_views_of_each(model, a, b):
+    z = F.normalize(torch.cat([model(a), model(b)]), dim=1)
+    alike = z @ z.T / 0.2  # differs: pairs_on_diagonals
+    rows = a.shape[0]
+    alike = alike.masked_fill(torch.eye(2 * rows, dtype=torch.bool), float("-inf"))
+    matched = torch.cat([torch.diag(alike, rows), alike.diag(-rows)])
+    return (torch.logsumexp(alike, 1) - matched).mean()
+
+
+@differs(r"compares rows")
+def pairs_on_diagonals():
+    return Setup(mlp(4, 3), two_views_of_each, pairs())

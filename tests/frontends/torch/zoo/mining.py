@@ -332,3 +332,25 @@ def mean_of_bags(model, words, y):
 @differs(r"counts")
 def bags_that_are_not_empty():
     return Setup(Bags("sum", sparse=False), mean_of_bags, bags())
+
+
+def looked_up(model, user, item, _):
+    scores = (model.users(user) * model.items(item)).sum(1)
+    penalty = model.items(torch.unique(item)).square().sum(1).mean()  # differs: penalty_of_distinct_items
+    return F.softplus(-scores).mean() + 0.1 * penalty
+
+
+@differs(r"compares rows|counts .* chosen")
+def penalty_of_distinct_items():
+    return Setup(Factors(), looked_up, bought())
+
+
+def smallest(model, x, y):
+    losses = (model(x) - y).square().squeeze(1)
+    easy = losses.argsort()[:2]  # differs: two_easiest_rows
+    return losses[easy].mean()  # differs: two_easiest_rows
+
+
+@differs(r"rows")
+def two_easiest_rows():
+    return Setup(mlp(4, 1), smallest, regression())

@@ -167,3 +167,26 @@ def spread(model, x, y):
 @differs(r"compares rows")
 def uniform_features():
     return Setup(mlp(4, 3), spread, regression(outputs=3))
+
+
+def to_spectra(model, x, y, lengths):
+    valid = (torch.arange(5)[None, :] < lengths[:, None]).unsqueeze(2)
+    guess = model(x).unflatten(1, (5, 2))
+    return F.l1_loss(guess.masked_select(valid), y.masked_select(valid))  # differs: selected_frames
+
+
+@differs(r"counts .* chosen")
+def selected_frames():
+    made = [(torch.randn(8, 4), torch.randn(8, 5, 2), torch.randint(1, 6, (8,))) for _ in range(2)]
+    return Setup(mlp(4, 10), to_spectra, made)
+
+
+def by_mask(model, x, y, mask):
+    return ((model(x) - y).square().squeeze(1) * mask).sum() / mask.sum()  # differs: micro_batches_with_masks
+
+
+@differs(r"counts .* on rank 0")
+def micro_batches_with_masks():
+    mask = torch.tensor([1.0, 0, 1, 1, 0, 1, 1, 0])
+    made = [(torch.randn(8, 4), torch.randn(8, 1), mask.roll(step)) for step in range(2)]
+    return Setup(mlp(4, 1), by_mask, made, options={"accumulate": 2})

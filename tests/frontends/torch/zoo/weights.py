@@ -310,3 +310,25 @@ def advantage_mask(model, x, y, known):
 @differs(COUNTS)
 def mean_by_mean_of_mask():
     return Setup(mlp(4, 3), advantage_mask, gaps())
+
+
+def by_floor(model, x, y):
+    positives = torch.maximum(y.sum(), torch.ones(()).to(y))
+    return focal_of(model, x, y).sum() / positives  # differs: count_with_a_floor
+
+
+@differs(COUNTS)
+def count_with_a_floor():
+    return Setup(mlp(4, 6), by_floor, flags(outputs=6))
+
+
+def by_confidence(model, x, y):
+    scores = model(x)
+    sure = scores.detach().softmax(1).amax(1).ge(0.4)
+    losses = F.cross_entropy(scores, y, reduction="none")
+    return (losses * sure).sum() / (sure.sum() + 1e-6)  # differs: confident_rows
+
+
+@differs(COUNTS)
+def confident_rows():
+    return Setup(mlp(4, 3), by_confidence, classes())
