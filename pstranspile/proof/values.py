@@ -61,9 +61,9 @@ def feeds_like(
     lie between its smallest and its largest one; whole numbers are drawn from those of the example. Where a tensor
     of numbers holds whole ones in every row, such as ids and labels beside other features, or a NaN or an infinite
     one in a row, they are drawn from those of the example at that place. From a place on that is drawn for each
-    row, these are the number that the program compares them with (padding, or a label to ignore), else their
-    smallest; some rows begin with it, too. Flags are set more often in some rows than in others. So rows differ in
-    lengths and masks, as those of real data do.
+    row, these are padding: the number that the program compares them with (or a label to ignore), else their smallest;
+    some rows begin with it, too, and where the example has rows of nothing else, so have these. Flags are set more
+    often in some rows than in others. So rows differ in lengths and masks, as those of real data do.
     In the last step the unusual rows come last, so that shares differ more than those of shuffled rows: a quantile of
     each of two shares may otherwise leave out the same rows as one of all.
     Where a share is dealt to `parts` micro-batches, none of them has nothing but padding, ignored labels or zeros of a
@@ -134,8 +134,11 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
     made = random.choice(usual if len(usual) else numbers, shape)
     if given.ndim > 1:
         width = given.shape[1]
+        padding = numbers[0] if mark is None else mark
         length = np.maximum((filled * width).astype(int), 1)
-        made[np.arange(width)[None, :] >= length[:, None]] = numbers[0] if mark is None else mark
+        if len(given) > 1 and (given == padding).reshape(len(given), -1).all(1).any():  # rows that hold nothing
+            length[random.random(rows) < 0.3] = 0
+        made[np.arange(width)[None, :] >= length[:, None]] = padding
         if mark is not None:  # also at the beginning of rows that continue after it
             made[(length > 1) & (random.random(rows) < 0.3), 0] = mark
     elif mark is not None:

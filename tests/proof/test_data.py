@@ -13,7 +13,7 @@ from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import DType
 from pstranspile.proof import check, make_feeds
-from pstranspile.proof.values import inputs_of
+from pstranspile.proof.values import array_like, inputs_of
 from tests.training import recorded
 
 CLASSES = {
@@ -281,3 +281,11 @@ def test_a_program_with_indices_of_a_feed_is_checked(op_type: str):
         given["Index"] = L.data(draft, "i", (-1, 2 if op_type == "gather_nd" else 1), "i64")
     minimize(L.mean(out(draft, op_type, given, {})), SGD(0.1))
     assert check(draft.module(), Job(pservers=1, trainers=2), steps=4, batch=2).verdicts
+
+
+def test_rows_of_nothing_but_padding_are_made_where_the_example_has_some():
+    bags = np.array([[0, 0, 0], [3, 1, 0], [2, 5, 4]])
+    for example, some in ((bags, True), (bags[1:], False)):
+        empty = (array_like(example, 40, np.random.default_rng(0)) == 0).all(1)
+        assert bool(empty.any()) == some
+        assert not empty.all()

@@ -130,8 +130,8 @@ def _persistable_vars(variables: Mapping[str, Var]) -> Iterator[Var]:
 
 def declared_variables(job: Compiled) -> Mapping[str, Var]:
     """The variables of block 0 of a job's source, and those that its mode adds, such as a state for each parameter."""
-    added = {} if job.rewritten is None else sources_of(job.rewritten)
-    return {**added, **sources_of(job.source)}
+    source = sources_of(job.source)
+    return source if job.rewritten is None else {**sources_of(job.rewritten), **source}
 
 
 def sources_of(module: Module) -> Mapping[str, Var]:
@@ -293,8 +293,8 @@ def _put_together(held: Iterable[_MachineVar], module: Module, declared: Mapping
         shape = started.shape if started is not None else ()
         if not shape or shape == placed.shape or placed.table:
             shape = placed.startup_shape
-        declared = source[name].location if name in source else None
-        result[name] = placed._replace(startup_shape=shape, declaration=declared)
+        place = source[name].location if name in source else None
+        result[name] = placed._replace(startup_shape=shape, declaration=place)
     return result
 
 
