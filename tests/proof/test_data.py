@@ -286,6 +286,6 @@ def test_a_program_with_indices_of_a_feed_is_checked(op_type: str):
 def test_rows_of_nothing_but_padding_are_made_where_the_example_has_some():
     bags = np.array([[0, 0, 0], [3, 1, 0], [2, 5, 4]])
     for example, some in ((bags, True), (bags[1:], False)):
-        empty = (array_like(example, 40, np.random.default_rng(0)) == 0).all(1)
+        empty = (array_like(example, 40, np.random.default_rng(0), mark=0) == 0).all(1)
         assert bool(empty.any()) == some
         assert not empty.all()
