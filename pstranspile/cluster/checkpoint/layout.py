@@ -98,7 +98,7 @@ def layout_of(job: Compiled | Module) -> Layout:
     """
     if isinstance(job, Module):
         held = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
-        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job, sources_of(job)))
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
     plan = job.plan
     held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
     elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
@@ -112,7 +112,7 @@ def layout_of(job: Compiled | Module) -> Layout:
         )
         held += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
-    variables = _put_together(held, job.source, declared_variables(job))
+    variables = _put_together(held, job.source, job.rewritten)
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 
@@ -128,10 +128,12 @@ def _persistable_vars(variables: Mapping[str, Var]) -> Iterator[Var]:
     return (var for var in variables.values() if var.persistable and var.kind in KEPT)
 
 
-def declared_variables(job: Compiled) -> Mapping[str, Var]:
-    """The variables of block 0 of a job's source, and those that its mode adds, such as a state for each parameter."""
-    source = sources_of(job.source)
-    return source if job.rewritten is None else {**sources_of(job.rewritten), **source}
+def declared_variables(source: Module, rewritten: Module | None) -> Mapping[str, Var]:
+    """The variables of block 0 of a source, and those that a mode adds in rewriting it, such as a state for each
+    parameter.
+    """
+    declared = sources_of(source)
+    return declared if rewritten is None else {**sources_of(rewritten), **declared}
 
 
 def sources_of(module: Module) -> Mapping[str, Var]:
@@ -177,7 +179,7 @@ def _on_server(job: Compiled, number: int) -> Iterator[_MachineVar]:
     """
     endpoint = job.plan.pservers[number]
     role = job.pserver(endpoint)
-    program, source = role.main, declared_variables(job)
+    program, source = role.main, declared_variables(job.source, job.rewritten)
     cuts = {**_cut_with_parameters(job, program), **_overview(job, endpoint)}
     passing = _gradients(program)
     passing.update(name for name, var in sources_of(job.source).items() if not var.persistable)
@@ -244,7 +246,7 @@ def _overview(job: Compiled, endpoint: str) -> dict[str, Place]:
 
 def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
     """Server variable -> (origin, offset) for all that is cut as the parameter that its block updates."""
-    source, here = declared_variables(job), program.main_block.vars
+    source, here = declared_variables(job.source, job.rewritten), program.main_block.vars
     slices = {s.gradient: (p, s) for p in job.plan.parameters if p.is_cut for s in p.slices}
     places: dict[str, Place] = {}
     for op in program.main_block.ops:
@@ -278,16 +280,19 @@ def _cut_like(
 # All machines
 
 
-def _put_together(held: Iterable[_MachineVar], module: Module, declared: Mapping[str, Var]) -> dict[str, Placed]:
-    """The whole variables by name, in the order of names, with the dims and dtypes of `declared`. Those that the module
-    has not, or does not keep, are optional.
+def _put_together(held: Iterable[_MachineVar], module: Module, rewritten: Module | None = None) -> dict[str, Placed]:
+    """The whole variables by name, in the order of names. Those that the module does not have or keep, such as what a
+    mode has added in rewriting it, are optional.
     """
-    source = sources_of(module)
+    source, declared = sources_of(module), declared_variables(module, rewritten)
     startup = module.programs.get(STARTUP)
     by_origin: dict[str, list[_MachineVar]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
-    result = {name: _place_variable(name, by_origin[name], declared.get(name)) for name in sorted(by_origin)}
+    result = {
+        name: _place_variable(name, by_origin[name], declared.get(name), _is_optional(source.get(name)))
+        for name in sorted(by_origin)
+    }
     for name, placed in result.items():
         started = startup.main_block.vars.get(name) if startup is not None else None
         shape = started.shape if started is not None else ()
@@ -298,9 +303,13 @@ def _put_together(held: Iterable[_MachineVar], module: Module, declared: Mapping
     return result
 
 
-def _place_variable(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
+def _is_optional(declared: Var | None) -> bool:
+    """Whether a variable need not have a value, as the source does not declare or keep it."""
+    return declared is None or not declared.persistable
+
+
+def _place_variable(name: str, held: list[_MachineVar], declared: Var | None, optional: bool) -> Placed:
     dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole_type
-    optional = declared is None or not declared.persistable
     parts = tuple(one.part for one in held)
     if any(one.table for one in held):
         return Placed(name, dtype, shape, parts, (), True, optional)
