@@ -230,9 +230,9 @@ def test_flags_are_remembered_and_private_ones_refused() -> None:
     assert fluid.get_flags("FLAGS_check_nan_inf") == {"FLAGS_check_nan_inf": True}
     assert isinstance(fluid.core.globals()["FLAGS_eager_delete_tensor_gb"], float)
     fluid.set_flags({"FLAGS_check_nan_inf": False})
-    with pytest.raises(ValueError, match="no flag that scripts read"):
+    with pytest.raises(ValueError, match="no flag of Fluid that scripts can read"):
         fluid.get_flags("FLAGS_use_mkldnn")
-    with pytest.raises(ValueError, match="no flag that scripts set"):
+    with pytest.raises(ValueError, match="no flag of Fluid that scripts can set"):
         fluid.set_flags({"FLAGS_use_mkldnn": True})
     with pytest.raises(RuntimeError, match="can't be set"):
         fluid.core.globals()["FLAGS_use_mkldnn"] = True

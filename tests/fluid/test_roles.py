@@ -43,11 +43,11 @@ def test_roles_that_a_script_gives() -> None:
         ((0, Role.WORKER, 1, []), ValueError, "at least one"),
         ((0, Role.WORKER, 1, ["a:1", "a:1"]), ValueError, "twice"),
         ((0, 7, 1, SERVERS), TypeError, "Role.WORKER or Role.SERVER"),
-        ((-1, Role.WORKER, 1, SERVERS), ValueError, "current_id is at least 0"),
+        ((-1, Role.WORKER, 1, SERVERS), ValueError, "current_id must be at least 0"),
         (("0", Role.WORKER, 1, SERVERS), TypeError, "current_id is a whole number"),
         ((2, Role.SERVER, 1, SERVERS), ValueError, "there are 2 of that role"),
         ((3, Role.WORKER, 3, SERVERS), ValueError, "there are 3 of that role"),
-        ((0, Role.WORKER, 0, SERVERS), ValueError, "worker_num is at least 1"),
+        ((0, Role.WORKER, 0, SERVERS), ValueError, "worker_num must be at least 1"),
     ],
 )
 def test_roles_that_can_not_be(arguments: tuple[object, ...], error: type[Exception], message: str) -> None:

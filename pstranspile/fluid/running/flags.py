@@ -163,7 +163,7 @@ def set_flags(flags: dict[str, Any]) -> None:
         raise TypeError("set_flags takes a dict")
     for name, value in flags.items():
         if name in _PRIVATE or not name.startswith("FLAGS_"):
-            raise ValueError(f"{name} is no flag that scripts set")
+            raise ValueError(f"{name} is no flag of Fluid that scripts can set")
         FLAGS[name] = value
 
 
