@@ -44,7 +44,7 @@ from pstranspile.cluster.net.process import ProcessPlace, play
 from pstranspile.cluster.net.status import STATUS, StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import Terms
-from pstranspile.cluster.net.tls import SEALED, Guard
+from pstranspile.cluster.net.tls import SEALED, Guard, contexts_without_certificates
 from pstranspile.cluster.net.wire import check_sum
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
@@ -904,14 +904,8 @@ def _tls(effort: Effort) -> tuple[float, float]:
     Frames of several sizes go from one end of a socket to the other, plainly with their check sums, and through TLS.
     """
     try:
-        listening, calling = (ssl.SSLContext(each) for each in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
-        calling.check_hostname, calling.verify_mode = False, ssl.CERT_NONE
-        for context in (listening, calling):
-            context.maximum_version = ssl.TLSVersion.TLSv1_2
-            context.set_ciphers(WITHOUT_CERTIFICATES)
         with work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work:
-            (work / "group.pem").write_text(GROUP)
-            listening.load_dh_params(str(work / "group.pem"))
+            listening, calling = contexts_without_certificates(work)
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
             near = socket.create_connection(server.getsockname())
             far, _ = server.accept()
@@ -967,18 +961,3 @@ def _seconds_under_tls(effort: Effort, near: Any, far: Any, one: Guard, other: G
 
 FRAME_SIZES = (1 << 8, 1 << 12, 1 << 15, 1 << 18, 1 << 21)
 """The bytes of these frames."""
-
-WITHOUT_CERTIFICATES = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"
-"""The cipher of this connection, which goes from this process to itself: keys are agreed on without certificates."""
-
-GROUP = """\
------BEGIN DH PARAMETERS-----
-MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
-+8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
-87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
-YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
-7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
-ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
------END DH PARAMETERS-----
-"""
-"""The group in which these keys are agreed on: ffdhe2048 of RFC 7919."""

@@ -416,3 +416,41 @@ def _next_piece(out: deque[memoryview]) -> Bytes:
         few.append(out.popleft())
         size += len(few[-1])
     return first if len(few) == 1 else b"".join(few)
+
+
+# Connections of a process with itself, which measure what TLS costs.
+
+
+WITHOUT_CERTIFICATES = "ADH-AES256-GCM-SHA384:@SECLEVEL=0"
+"""The cipher of connections that measure what TLS costs: keys are agreed on without certificates."""
+
+GROUP = """\
+-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+"""The group in which these keys are agreed on: ffdhe2048 of RFC 7919."""
+
+
+def contexts_without_certificates(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts for listening and for calling that need no certificates, and encrypt as those with certificates do.
+
+    A file is written into the folder. Raises ssl.SSLError if OpenSSL has no such ciphers.
+    """
+    contexts: list[ssl.SSLContext] = []
+    for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
+        context = ssl.SSLContext(protocol)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(WITHOUT_CERTIFICATES)
+        contexts.append(context)
+    group = folder / "group.pem"
+    group.write_text(GROUP)
+    contexts[0].load_dh_params(str(group))
+    return contexts[0], contexts[1]
