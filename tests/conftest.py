@@ -39,7 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("cluster/ray_cluster", "frontends/torch", "cluster/net", "cluster/checkpoint", "hostile", "fluid")
 """Folders with few and long tests, which start processes and wait for them, and the one that takes longest."""
 
-ALONE = ("tests/cluster/ray_cluster/", "tests/frontends/torch/")
+PYTORCH = "tests/frontends/torch/"
+"""The folder whose tests leave the most objects behind: PyTorch's compiler, and what it remembers of each model."""
+
+ALONE = ("tests/cluster/ray_cluster/", PYTORCH)
 """Folders whose tests one worker runs one after another: each file of the first has a cluster and mostly waits for it,
 and PyTorch takes a worker a quarter of a minute before the first model is traced.
 """
@@ -93,6 +96,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Takes what PyTorch has left out of the collector's sight once its last test of this worker has ended."""
+    if item.nodeid.startswith(PYTORCH) and nextitem is not None and not nextitem.nodeid.startswith(PYTORCH):
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -69,6 +69,13 @@ def program(lines: list[str]) -> ps.Module:
     return ps.loads("\n".join([*SOURCE[:AT], *DECLARED, *BEFORE, *lines, *SOURCE[AT:]]))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _others_frozen() -> None:
+    """What other tests have left is not looked at by the collector, which `calls` runs four times in a test."""
+    gc.collect()
+    gc.freeze()
+
+
 def calls(work: Callable[[], Any]) -> int:
     """How many functions and generators are entered while this is done."""
     count = 0
