@@ -96,9 +96,12 @@ class Round(NamedTuple):
         return single + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
 
     def merged_gradients(self) -> dict[str, Value]:
-        """The gradients by name. Values that several trainers sent under one name are added up."""
+        """The gradients by name. Values that several trainers sent under one name are added up; the value of a single
+        one stays as it is.
+        """
         for name, parts in self.shared.items():
-            self.received[name] = merge_gradients([parts[trainer] for trainer in sorted(parts)], adds=True)
+            values = [parts[trainer] for trainer in sorted(parts)]
+            self.received[name] = values[0] if len(values) == 1 else merge_gradients(values, adds=True)
         self.shared.clear()
         return self.received
 
