@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.net import calibrate
+from pstranspile.cluster.net import calibrate, tls
 from pstranspile.cluster.net.calibrate import TINY, fit_machines, measure, nonnegative_least_squares
 from pstranspile.cluster.net.metrics import Mark, Pace, note_mark, pace_text, quiet_pace, read_pace, steady_pace
 from pstranspile.compiler.cost.profile import TIMED, read_profile
@@ -73,7 +73,7 @@ def test_what_other_programs_use_is_a_share_of_all_processors(monkeypatch: pytes
 def test_what_tls_costs_is_measured_without_certificates(monkeypatch: pytest.MonkeyPatch):
     frame, byte = calibrate._tls(TINY)
     assert frame + byte > 0
-    monkeypatch.setattr(calibrate, "WITHOUT_CERTIFICATES", "of no library")
+    monkeypatch.setattr(tls, "WITHOUT_CERTIFICATES", "of no library")
     assert calibrate._tls(TINY) == (0.0, 0.0)
 
 
