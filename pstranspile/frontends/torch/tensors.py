@@ -271,6 +271,11 @@ def _select(node: Any, tracing: Tracing, out: str) -> None:
         tracing.op("slice", {"Input": x}, {"Out": out}, decrease_axis=[axis], **attrs)
 
 
+def _counted_from(size: int, number: int, tracing: Tracing) -> int:
+    """The place in a dim that is `number` elements, below 0, after its end; not before its beginning."""
+    return tracing.integer("Add", size, number) if is_code(size) else max(size + number, 0)
+
+
 @aten("slice_scatter", "select_scatter")
 def _replace_slice(node: Any, tracing: Tracing, out: str) -> None:
     """A tensor with a slice replaced: the part before the slice, the new part, and the part after it, concatenated."""
@@ -291,8 +296,11 @@ def _replace_slice(node: Any, tracing: Tracing, out: str) -> None:
         end = FAR if end is None else tracing.number_of(end)
         step = argument(node, 5, "step", 1)
     size = tracing.size(x, axis)
-    if step != 1 or (not is_code(start) and start < 0) or (not is_code(end) and end < 0):
-        raise Refused("it replaces a part that is counted from the end, or every other element")
+    if step != 1:
+        raise Refused("it replaces every other element, or fewer")
+    start, end = (
+        number if is_code(number) or number >= 0 else _counted_from(size, number, tracing) for number in (start, end)
+    )
     parts: list[str] = []
     if start != 0:
         append_slice(x, before := tracing.temp(out), axis, 0, start, 1, tracing)

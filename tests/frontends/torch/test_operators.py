@@ -255,6 +255,14 @@ def _line_set(a):
     return line
 
 
+def _set_from_the_end(a):
+    b = a * 2
+    b[:, -2:] = 0.5
+    b[:, -9:-5] = a[:, :1]
+    b[-3:-1] = b[-3:-1] * 3
+    return b
+
+
 INDICES = {
     "accumulate": _accumulated,
     "bucketize": lambda a: a * torch.bucketize(a.detach(), torch.tensor([-0.5, 0.0, 0.5], dtype=a.dtype)),
@@ -296,6 +304,7 @@ INDICES = {
     "searchsorted": lambda a: a * torch.searchsorted(a.detach().sort(1)[0], a.detach(), right=True),
     "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
     "set_item": _set,
+    "set_from_the_end": _set_from_the_end,
     "set_one": lambda a: a * torch.select_scatter(torch.arange(6, dtype=a.dtype), a[0, 0], 0, 2) + _line_set(a),
     "where": lambda a: torch.where(a > 0, a, a * 0.1),
 }
