@@ -100,7 +100,9 @@ def product(x: str, y: str, out: str, tracing: Tracing, *, turned: bool = False,
 
 @aten("einsum")
 def _einsum(node: Any, tracing: Tracing, out: str) -> None:
-    einsum(node.args[0], [tracing.value(arg) for arg in node.args[1]], out, tracing)
+    kind = dtype_of(node.meta["val"].dtype)  # of an outer product of whole numbers with others, that of the others
+    operands = [tracing.as_type(tracing.value(arg), kind) for arg in node.args[1]]
+    einsum(node.args[0], operands, out, tracing)
 
 
 @aten("scaled_dot_product_attention")

@@ -305,6 +305,7 @@ INDICES = {
     "scatter_add": lambda a: torch.zeros_like(a).scatter_add(1, (a > 0).long(), a) + a,
     "set_item": _set,
     "set_from_the_end": _set_from_the_end,
+    "outer_of_places": lambda a: a * torch.einsum("i,j->ij", torch.arange(4), a[0, :3]).sum(),
     "set_one": lambda a: a * torch.select_scatter(torch.arange(6, dtype=a.dtype), a[0, 0], 0, 2) + _line_set(a),
     "where": lambda a: torch.where(a > 0, a, a * 0.1),
 }
