@@ -4,7 +4,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from pstranspile.compiler.analysis.tables import is_sparse
@@ -12,7 +13,7 @@ from pstranspile.compiler.analysis.uses import deep_blocks, effects_of, sub_bloc
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warning
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import OpRole
-from pstranspile.ops import is_optimizer
+from pstranspile.ops import facts_of, is_optimizer
 
 
 class Reduction(NamedTuple):
@@ -45,6 +46,58 @@ def is_left_out(program: Program, parameter: str) -> bool:
 def finished_gradients(op: Op) -> tuple[tuple[str, str], ...]:
     """The (parameter, gradient) pairs that an op of the backward pass finishes; empty for other ops."""
     return op.role_pairs if op.role_vars and has_role(op, OpRole.BACKWARD) else ()
+
+
+_LINEAR = frozenset(
+    {
+        "assign", "cast", "concat", "elementwise_add", "elementwise_sub", "expand", "expand_v2", "fill_constant",
+        "fill_zeros_like", "gather", "mean", "reduce_mean", "reduce_sum", "reshape2", "shape", "slice", "split",
+        "squeeze2", "stack", "sum", "transpose2", "unsqueeze2",
+    }
+)  # fmt: skip
+"""Ops, other than gradient ops, whose results are linear in all inputs together or don't depend on their values."""
+
+_PRODUCTS: Mapping[str, tuple[str, ...]] = {
+    "elementwise_mul": ("X", "Y"),
+    "elementwise_div": ("X",),
+    "matmul": ("X", "Y"),
+    "matmul_v2": ("X", "Y"),
+    "mul": ("X", "Y"),
+    "bmm": ("X", "Y"),
+    "where": ("X", "Y"),
+}
+"""Ops whose results are linear in each of these inputs, if the others don't depend on the gradient."""
+
+
+def is_linear_backward(program: Program) -> bool:
+    """Whether all gradients are linear in the gradient of the loss, so that they are divided where that is.
+
+    Gradients that rules derive are. A backward of the user's own may be not: then it is taken for linear only where
+    that follows from the types of its ops.
+    """
+    reached: set[str] = set()
+    for op in program.main_block.ops:
+        if not has_role(op, OpRole.BACKWARD):
+            continue
+        if is_loss_gradient(op):
+            reached.update(op.output_names)
+        elif not reached.isdisjoint(op.input_names):
+            if not _is_linear(op, reached):
+                return False
+            reached.update(op.output_names)
+            reached.difference_update(gradient for _, gradient in finished_gradients(op))
+    return True
+
+
+def _is_linear(op: Op, reached: AbstractSet[str]) -> bool:
+    """Whether the results of an op of the backward pass are linear in the variables that are `reached`."""
+    if op.type.endswith("_grad") or op.type in _LINEAR or facts_of(op.type).communicates:
+        return True
+    if op.type == "scale":
+        return op.attrs.get("bias", 0.0) == 0.0
+    slots = [slot for slot, names in op.inputs.items() if not reached.isdisjoint(names)]
+    either = op.type == "where" and "Condition" not in slots
+    return either or (len(slots) == 1 and slots[0] in _PRODUCTS.get(op.type, ()))
 
 
 def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
+from pstranspile.compiler.analysis.reductions import is_linear_backward
 from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, describe_type, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
@@ -337,10 +338,18 @@ def _finished_gradients(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
 
 
 def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[str, int]) -> Iterator[Diagnostic]:
-    """Checks that a sum over n trainers becomes a mean: the gradient of the loss, or each summed parameter, is divided
-    by n.
+    """Checks that a sum over n trainers becomes a mean: the gradient of the loss, each gradient if they are not linear
+    in that, or each summed parameter, is divided by n.
     """
     ops = trainer.main.program.main_block.ops
+    if gradients and not is_linear_backward(trainer.main.program):
+        divided = {name for op in ops for name in op.input_names if _divides(op, name, trainers)}
+        for _, op in _reductions(trainer.main):
+            for name in op.inputs.get("X", ()):
+                if name not in divided:
+                    message = f"%{name}, which is summed over {trainers} trainers, is not divided by their number"
+                    yield finding("link-reduced", trainer.role, op, message, name)
+        return
     if gradients:
         for position, op in enumerate(ops):
             if op.role != OpRole.LOSS | OpRole.BACKWARD:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
 from pstranspile.frontends.torch.definitions import DEFINITIONS, as_written
+from pstranspile.frontends.torch.derivatives import Call, exported_backwards, noted_calls
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.python_state import Held
 from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
@@ -68,10 +69,19 @@ class Captured(NamedTuple):
 
 
 class TrialNotes(NamedTuple):
-    """What is noted of the step that torch tries: whether it packs sequences, and what its checks of data found."""
+    """What is noted of the step that torch tries: whether it packs sequences, what its checks of data found, and which
+    functions it calls.
+    """
 
     packs: bool
     checks: Checks
+    calls: Sequence[Call]
+    """The calls of functions with a backward of the user's own, if a gradient goes through one."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether only an export that runs the code has a graph of the step."""
+        return self.packs or bool(self.calls)
 
 
 Loss = Callable[..., Any]
@@ -154,9 +164,9 @@ def capture_step(model: Any, batch: Any, loss: Loss | None, known: Callable[[str
     trial = ObservedStep(step, tensors, called)
     make_lazy(torch, model, trial)
     with _without_compilation(torch, model, loss), as_before(torch, model, called) as held:
-        with noted_packs(torch) as packs, noted_checks(torch) as checks:
+        with noted_packs(torch) as packs, noted_checks(torch) as checks, noted_calls(torch) as calls:
             _require_one(require_shown(torch, model, trial, held), called, given=loss is not None)
-        notes = TrialNotes(bool(packs), checks)
+        notes = TrialNotes(bool(packs), checks, calls if any(call.has_gradient for call in calls) else ())
         made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, notes)
         return _with_own(made, model, held.held)
 
@@ -187,7 +197,7 @@ def _exported_step(
     notes: TrialNotes,
 ) -> Captured:
     """The graph of a step that `step_of` gives for `parts` micro-batches, exported in the first way that torch
-    can. A strict export is not of one that packs sequences.
+    can. A strict export is not of one that packs sequences, or has a backward of the user's own.
 
     Raises DiagnosticError.
     """
@@ -198,7 +208,7 @@ def _exported_step(
     # A `topk`, for example, may need at least as many rows as the example batch has: torch can't export it for every
     # size. Code that strict mode can't read, such as numpy arrays, may still be exported by running it.
     for strict, rows in itertools.product(
-        (False,) if notes.packs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
+        (False,) if notes.runs else (True, False), (dim.DYNAMIC, dim("rows", min=least))
     ):
         shapes = tuple({0: rows} if tensor.dim() else None for tensor in tensors)
         with (
@@ -212,6 +222,7 @@ def _exported_step(
             _unchecked_distributions(),
             as_written(torch),
             whole_sequences(torch) if notes.packs else nullcontext(),
+            exported_backwards(torch, notes.calls) if notes.calls else nullcontext(),
             nullcontext() if strict else passed_checks(torch, notes.checks),
             nullcontext() if strict else _own_lines(),
         ):

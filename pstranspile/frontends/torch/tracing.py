@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,17 @@ _EXPRESSIONS = {
 """The operations in expressions of sizes, by the names of the classes of sympy and torch."""
 
 
+class OwnCall(NamedTuple):
+    """A call of a function with a backward of the user's own: what it takes and gives in the forward, and the variables
+    of what its backward takes and gives.
+    """
+
+    arguments: int
+    results: int
+    upstream: tuple[str, ...]
+    gradients: tuple[str, ...]
+
+
 class Tracing(GraphReading):
     """A program under construction, and the variables with the values of a graph's nodes.
 
@@ -79,6 +90,10 @@ class Tracing(GraphReading):
         """The integer of each node whose value is one, or its code."""
         self.fractions: dict[str, str] = {}
         """The variable f64[1] of each node whose value is a fraction that is computed of sizes."""
+        self.upstream: set[str] = set()
+        """The variables that stand for gradients, of which backwards of the user's own compute others."""
+        self.own_backwards: list[OwnCall] = []
+        """The calls of functions with a backward of the user's own, in order."""
         self._shapes: dict[str, tuple[Any, ...]] = {}
         self._dims: dict[str, int] = {}
         self._constants: dict[tuple[DType, str], str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from pstranspile.frontends.torch.capture import (
 from pstranspile.frontends.torch.optimizers import OPTIMIZER_CODE, Clipping, Group, groups_of, single, states_of
 from pstranspile.frontends.torch.refusals import CALLED, line_of, require_own_loss, user_line, user_place
 from pstranspile.frontends.torch.stepping import LIMITED_ROWS, TorchStep
-from pstranspile.frontends.torch.tracing import READERS, Tracing, is_known, read_number, reader_of
+from pstranspile.frontends.torch.tracing import READERS, OwnCall, Tracing, aten, is_known, read_number, reader_of
 from pstranspile.ir.argument_checks import expect, expect_number, expect_word, suggesting, wrong_type
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.diagnostics import (
@@ -44,6 +44,7 @@ from pstranspile.ir.diagnostics import (
 from pstranspile.ir.model import MAIN, FrozenMap, Module, Op, Origin, Var
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
+from pstranspile.ops.gradient import EMPTY_NAME, bare_op
 from pstranspile.ops.programs.modules import STEP
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.kernels.programs.modules import hold
@@ -649,6 +650,166 @@ def _prune(tracing: Tracing, wanted: set[str]) -> None:
     startup.ops[:] = [op for op in startup.ops if all(name in startup.vars for name in op.output_names)]
 
 
+# The backwards of functions of the user's own: their ops take the place of gradients that rules derive. A call of such
+# a function stands as one op until gradients are derived, and so does its gradient.
+
+_STANDS_FOR = "py_func"
+
+
+@aten("upstream_gradient")
+def _upstream(node: Any, tracing: Tracing, out: str) -> None:
+    """A variable that no op writes before gradients are derived."""
+    tracing.declare(out, node.meta["val"])
+    tracing.draft.stop_gradient.add(out)
+    tracing.upstream.add(out)
+
+
+@aten("own_gradient")
+def _call(node: Any, tracing: Tracing, out: str) -> None:
+    """The results of a function: copies of what its forward computes."""
+    results, arguments, upstream, gradients = node.args
+    draft = tracing.draft
+    del tracing.names[node.name]
+
+    def copies(nodes: Sequence[Any]) -> list[str]:
+        made: list[str] = []
+        for one in nodes:
+            made.append(name := tracing.temp(out))
+            tracing.op("assign", {"X": tracing.value(one)}, {"Out": name})
+            draft.stop_gradient.add(name)
+        return made
+
+    given = [tracing.name(tracing.value(one)) for one in arguments]
+    computed, own = copies(results), copies(gradients)
+    made = [tracing.temp(out) for _ in results]
+    for name, value in zip(made, node.meta["val"], strict=True):
+        tracing.declare(name, value)
+    attrs = {
+        "forward_callable_id": 0,
+        "backward_callable_id": len(tracing.own_backwards) + 1,
+        "backward_skip_vars": [*given, *computed, *own, *made],
+    }
+    draft.blocks[0].ops.append(draft.make(_STANDS_FOR, {"X": [*given, *computed, *own]}, {"Out": made}, attrs))
+    stands = tuple(tracing.value(one) for one in upstream)
+    tracing.own_backwards.append(OwnCall(len(given), len(computed), stands, tuple(own)))
+    tracing.parts[node.name] = [*made]
+
+
+class OwnBackward(NamedTuple):
+    """What a call of a function computes in the backward pass."""
+
+    copies: tuple[str, ...]
+    """The variables of what its forward computes."""
+    upstream: tuple[str, ...]
+    """The variables that stand for the gradients of its results."""
+    gradients: tuple[str, ...]
+    """The variables of the gradients of its arguments."""
+
+
+class OwnBackwards:
+    """The backwards of a program's calls, which are put aside while gradients of other ops are derived."""
+
+    def __init__(self, tracing: Tracing):
+        self._draft = tracing.draft
+        self._backwards: dict[int, OwnBackward] = {}
+        self._ops: list[Op] = []
+        if tracing.own_backwards:
+            self._put_aside(tracing)
+
+    def _put_aside(self, tracing: Tracing) -> None:
+        """Takes the ops of all backwards out of the program."""
+        block = self._draft.blocks[0]
+        derived, kept = {*tracing.upstream}, list[Op]()
+        made = {name for call in tracing.own_backwards for name in call.gradients}
+        for op in block.ops:
+            number = op.attrs.get("backward_callable_id") if op.type == _STANDS_FOR else None
+            if isinstance(number, int):
+                call, names = tracing.own_backwards[number - 1], op.inputs["X"]
+                count = call.arguments + call.results
+                self._backwards[number] = OwnBackward(names[call.arguments : count], call.upstream, call.gradients)
+                kept.append(op._replace(inputs=FrozenMap({"X": names[:count]})))
+            elif derived.isdisjoint(op.input_names) and made.isdisjoint(op.output_names):
+                kept.append(op)
+            else:
+                derived.update(op.output_names)
+                self._ops.append(op)
+                self._require_own(op)
+        block.ops[:] = kept
+        self._keep_old_values()
+
+    def _require_own(self, op: Op) -> None:
+        """Raises DiagnosticError for an op of a backward that writes a state."""
+        written = [name for name in op.output_names if (var := self._draft.find(name, 0)) and var.persistable]
+        if written:
+            message = f"the backward of a torch.autograd.Function writes {written[0]}, which is not translated"
+            raise DiagnosticError([error("torch-op", message, op.location, notes=[CALLED])])
+
+    def _keep_old_values(self) -> None:
+        """Has backwards read the values that states have before the step overwrites them."""
+        block = self._draft.blocks[0]
+        written = {name for op in block.ops for name in op.output_names}
+        read = dict.fromkeys(name for op in self._ops for name in op.input_names)
+        states = [name for name in read if name in written and name in block.vars and block.vars[name].persistable]
+        for name in states:
+            copy = self._draft.names.mint(f"{name}.part")
+            self._draft.declare(block.vars[name]._replace(name=copy, persistable=False, parameter=None), 0)
+            self._draft.stop_gradient.add(copy)
+            with self._draft.roles(OpRole.FORWARD):
+                block.ops.insert(0, self._draft.make("assign", {"X": name}, {"Out": copy}))
+            self._ops = [op._replace(inputs=_renamed(op.inputs, {name: copy})) for op in self._ops]
+
+    def put_back(self) -> None:
+        """Has the ops of backwards take the places of gradients of calls, and results be what forwards compute."""
+        if not self._backwards:
+            return
+        block = self._draft.blocks[0]
+        ops: list[Op] = []
+        results: dict[str, str] = {}
+        for op in block.ops:
+            if op.type == _STANDS_FOR and op.role is not None and not op.role & OpRole.BACKWARD:
+                copies = self._backwards[cast("int", op.attrs["backward_callable_id"])].copies
+                results |= dict(zip(copies, op.outputs["Out"], strict=True))
+            elif op.type == _STANDS_FOR:
+                ops += self._of_call(op)
+            else:
+                ops.append(op)
+        block.ops[:] = [op._replace(outputs=_renamed(op.outputs, results)) for op in ops]
+        used = {name for op in block.ops for name in (*op.input_names, *op.output_names)}
+        own = {name for op in self._ops for name in (*op.input_names, *op.output_names)}
+        own.update(name for one in self._backwards.values() for name in (*one.upstream, *one.copies))
+        for name in own - used:
+            var = block.vars.get(name)
+            if var is not None and not var.persistable and var.parameter is None and not var.need_check_feed:
+                del block.vars[name]
+
+    def _of_call(self, op: Op) -> list[Op]:
+        """The ops of a backward, in the place of the op that stands for the gradient of its call."""
+        own = self._backwards[cast("int", op.attrs["forward_callable_id"])]
+        wanted = dict(zip(own.gradients, op.outputs["Out"], strict=False))
+        wanted = {name: gradient for name, gradient in wanted.items() if gradient != EMPTY_NAME}
+        given = dict(zip(own.upstream, op.inputs["X"], strict=True))
+        names, made = {*wanted}, list[Op]()
+        for one in reversed(self._ops):
+            if names.intersection(one.output_names):
+                names.update(one.input_names)
+                made.append(one)
+        made.reverse()
+        if any("sub_block" in one.attrs for one in made):  # whose ops read the variables too
+            copies = [bare_op("assign", {"X": (gradient,)}, {"Out": (name,)}) for name, gradient in given.items()]
+            made = [*(one._replace(origin=op.origin) for one in copies), *made]
+        else:
+            made = [one._replace(inputs=_renamed(one.inputs, given)) for one in made]
+        made = [one._replace(outputs=_renamed(one.outputs, wanted), role=OpRole.BACKWARD) for one in made]
+        return [*made[:-1], made[-1]._replace(role_vars=op.role_vars)]
+
+
+def _renamed(slots: Any, names: Mapping[str, str]) -> Any:
+    """The slots of an op with other names of variables."""
+    if not any(name in names for held in slots.values() for name in held):
+        return slots
+    return FrozenMap({slot: tuple(names.get(name, name) for name in held) for slot, held in slots.items()})
+
+
 # The updates.
 
 
@@ -658,8 +819,10 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
     trained = [name for group in groups for name in group.parameters]
     parameters = [name for name in draft.blocks[0].vars if name in {*trained}]
     rates = [_rate(tracing, group, kind) for group in groups]
+    own = OwnBackwards(tracing)
     draft.stop_gradient |= _independent_of(trained, draft)
     pairs = append_backward(draft, loss, parameters)
+    own.put_back()
     if not pairs:
         message = "none of the optimizer's parameters would be trained: they require no gradient, or the loss has none"
         raise DiagnosticError([error(OPTIMIZER_CODE, message)])
@@ -668,11 +831,11 @@ def _append_updates(tracing: Tracing, loss: str, groups: Sequence[Group], clip: 
     by_name = {pair.param: pair for pair in pairs}
     states: dict[str, Array] = {}
     for group, rate in zip(groups, rates, strict=True):
-        own: list[ParamGrad] = [by_name[param] for param in group.parameters if param in by_name]
-        if not own:
+        updated: list[ParamGrad] = [by_name[param] for param in group.parameters if param in by_name]
+        if not updated:
             continue
         optimizer = group.optimizer if kind is DType.FP64 else single(group.optimizer)
-        applied = apply_gradients(draft, own, optimizer, rate, kind)
+        applied = apply_gradients(draft, updated, optimizer, rate, kind)
         for param, variables in applied.states.items():
             states |= states_of(group, param, variables)
     return states

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
+from pstranspile.frontends.torch.derivatives import is_of_torch
 from pstranspile.frontends.torch.python_state import Held
 from pstranspile.frontends.torch.refusals import CALLED, calling_line, is_own, line_of, user_line
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, name_list, raise_errors
@@ -54,9 +55,9 @@ def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> Any
     """What a step gives, None if it fails. Raises DiagnosticError (`torch-op`) if a graph would not show all that it
     does.
 
-    That is a backward of the user's own (`torch.autograd.Function`), a hook on a gradient, `torch.inference_mode()`,
-    `torch.autocast`,
-    numbers that Python or numpy draws, and a state outside of buffers by which the next step has another loss. A state
+    That is a backward of a function of torch that is Python, a hook on a gradient, `torch.inference_mode()`,
+    `torch.autocast`, numbers that Python or numpy draws, and a state outside of buffers by which the next step has
+    another loss. A state
     that changes without that is warned of. Steps are made for this, and `held` is what `as_before` gives.
     """
     with torch.enable_grad():
@@ -237,7 +238,7 @@ def inline_checkpoints(torch: Any) -> Generator[None]:
 
 
 def _own_backwards(torch: Any, step: ObservedStep, loss: Any) -> Iterator[Diagnostic]:
-    """A finding for each `torch.autograd.Function` of Python that a loss depends on."""
+    """A finding for each `torch.autograd.Function` of torch's own that a loss depends on."""
     names = dict.fromkeys(name for name, _ in _functions(torch, loss))
     if not names:
         return
@@ -255,7 +256,7 @@ def _own_backwards(torch: Any, step: ObservedStep, loss: Any) -> Iterator[Diagno
 
 
 def _functions(torch: Any, loss: Any) -> Iterator[tuple[str, str]]:
-    """The names of the functions in the graph of a loss whose backward is Python, with their stacks if noted."""
+    """The names of torch's functions in the graph of a loss whose backward is Python, with their stacks if noted."""
     waiting, seen = [getattr(loss, "grad_fn", None)], set[Any]()
     while waiting:
         node = waiting.pop()
@@ -265,7 +266,9 @@ def _functions(torch: Any, loss: Any) -> Iterator[tuple[str, str]]:
         waiting += [one for one, _ in node.next_functions]
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             kind = cast("Any", type(node))
-            yield getattr(kind, "_forward_cls", kind).__name__, "".join(node.metadata.get("traceback_", ()))
+            function = getattr(kind, "_forward_cls", kind)
+            if is_of_torch(function):
+                yield function.__name__, "".join(node.metadata.get("traceback_", ()))
 
 
 def _random_states() -> dict[str, Any]:
