@@ -17,7 +17,15 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
 from pstranspile.frontends.torch.definitions import DEFINITIONS, as_written
-from pstranspile.frontends.torch.derivatives import Call, exported_backwards, noted_calls
+from pstranspile.frontends.torch.derivatives import (
+    Call,
+    Differentiation,
+    exported_backwards,
+    exported_gradients,
+    noted_calls,
+    noted_gradients,
+    with_gradients,
+)
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.python_state import Held
 from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
@@ -77,11 +85,13 @@ class TrialNotes(NamedTuple):
     checks: Checks
     calls: Sequence[Call]
     """The calls of functions with a backward of the user's own, if a gradient goes through one."""
+    gradients: Sequence[Differentiation]
+    """The gradients that the step computes."""
 
     @property
     def runs(self) -> bool:
         """Whether only an export that runs the code has a graph of the step."""
-        return self.packs or bool(self.calls)
+        return self.packs or bool(self.calls) or bool(self.gradients)
 
 
 Loss = Callable[..., Any]
@@ -164,9 +174,15 @@ def capture_step(model: Any, batch: Any, loss: Loss | None, known: Callable[[str
     trial = ObservedStep(step, tensors, called)
     make_lazy(torch, model, trial)
     with _without_compilation(torch, model, loss), as_before(torch, model, called) as held:
-        with noted_packs(torch) as packs, noted_checks(torch) as checks, noted_calls(torch) as calls:
+        with (
+            noted_packs(torch) as packs,
+            noted_checks(torch) as checks,
+            noted_calls(torch) as calls,
+            noted_gradients(torch) as gradients,
+        ):
             _require_one(require_shown(torch, model, trial, held), called, given=loss is not None)
-        notes = TrialNotes(bool(packs), checks, calls if any(call.has_gradient for call in calls) else ())
+        own = calls if any(call.has_gradient for call in calls) else ()
+        notes = TrialNotes(bool(packs), checks, own, gradients)
         made = _exported_step(torch, model, loss, step, dict(zip(names, tensors, strict=True)), known, parts, notes)
         return _with_own(made, model, held.held)
 
@@ -223,6 +239,7 @@ def _exported_step(
             as_written(torch),
             whole_sequences(torch) if notes.packs else nullcontext(),
             exported_backwards(torch, notes.calls) if notes.calls else nullcontext(),
+            exported_gradients(torch, notes.gradients) if notes.gradients else nullcontext(),
             nullcontext() if strict else passed_checks(torch, notes.checks),
             nullcontext() if strict else _own_lines(),
         ):
@@ -234,6 +251,8 @@ def _exported_step(
                 _detach_blocks(torch, exported)
                 stacks = _inner_stacks(exported)
                 found = _with_stacks(_decompose_graph(exported, known), stacks)
+                if notes.gradients:
+                    found = _decompose_graph(with_gradients(torch, found), known)
                 return _captured_graph(found, names, guards, line_of(model if loss is None else loss))
             except DiagnosticError:
                 raise
@@ -766,7 +785,7 @@ def _detach_blocks(torch: Any, exported: Any) -> None:
     graphs = [one for one in exported.graph_module.modules() if hasattr(one, "graph")]
     changed: set[Any] = set()
     for module in graphs:
-        if _detach_in_place(torch, module.graph, detach):
+        if _drop_moves(torch, module.graph) + _detach_in_place(torch, module.graph, detach):
             changed.add(module)
     with_gradient = _with_gradient(torch, exported)
     for module in graphs:
@@ -804,6 +823,16 @@ def _detach_in_place(torch: Any, graph: Any, detach: Any) -> bool:
         node.target = detach
         for user in [one for one in tensor.users if order[one] > order[node]]:
             user.replace_input_with(tensor, node)
+    return bool(found)
+
+
+def _drop_moves(torch: Any, graph: Any) -> bool:
+    """Removes each `set_` of a tensor to itself, which is left of a module that is moved to where it is."""
+    found = [node for node in graph.nodes if node.target is torch.ops.aten.set_.source_Tensor]
+    found = [node for node in found if node.args[0] is node.args[1]]
+    for node in found:
+        node.replace_all_uses_with(node.args[0])
+        graph.erase_node(node)
     return bool(found)
 
 

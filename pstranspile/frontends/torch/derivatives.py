@@ -1,4 +1,6 @@
-"""Functions with a backward of the user's own (`torch.autograd.Function`): their forward and backward in one graph.
+"""Derivatives that the user's code states or asks for, in the graph of a step.
+
+A function with a backward of the user's own (`torch.autograd.Function`) has both in the graph.
 
 The backward is called where the function is, on stand-ins for the gradients of its results. What it computes of them
 stands in the graph between an operator that makes such a stand-in and one that says which gradients it gives.
@@ -11,7 +13,8 @@ import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from types import CodeType, FunctionType
+from importlib import import_module
+from types import FunctionType
 from typing import Any, NamedTuple, cast
 
 from pstranspile.frontends.torch.packed import NAMESPACE
@@ -68,46 +71,60 @@ def noted_calls(torch: Any) -> Generator[list[Call]]:
 
 @contextmanager
 def _applied_by(torch: Any, apply: Callable[[Any, Any, Sequence[Any], Any], Any]) -> Generator[None]:
-    """Has `apply(own, function, arguments, named)` be what calls functions inside the block.
-
-    The code of `Function.apply` is another one meanwhile, as a module may have taken it from its class long before.
-    """
+    """Has `apply(own, function, arguments, named)` be what calls functions inside the block."""
     called = torch.autograd.Function.__dict__["apply"].__func__
-    own = FunctionType(called.__code__, called.__globals__, called.__name__, called.__defaults__, called.__closure__)
-    own.__kwdefaults__ = called.__kwdefaults__
-    before, names = called.__code__, called.__globals__
+    with _called_by(called, _METHOD, lambda own, given, named: apply(own, given[0], given[1:], named)):
+        yield
 
-    def of_class(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        return apply(own, function, arguments, named)
 
-    names[_HOOK] = of_class
-    called.__code__ = _calling_code()
+@contextmanager
+def _called_by(
+    function: FunctionType, text: str, call: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+) -> Generator[None]:
+    """Has `call(own, arguments, named)` be what a function of torch does inside the block, where `own` does what it
+    did. `text` is Python that makes a function with as many free variables as it has.
+
+    Its code is another one meanwhile, as the user's modules may hold the function itself.
+    """
+    names, before, own = function.__globals__, function.__code__, _copy(function)
+    hook = f"_pstranspile_{function.__name__}"
+    scope: dict[str, Any] = {}
+    exec(text.format(hook=hook), scope)  # the name of the hook is one of torch's module
+    names[hook] = lambda arguments, named: call(own, arguments, named)
+    function.__code__ = scope["make"]().__code__
     try:
         yield
     finally:
-        called.__code__ = before
-        del names[_HOOK]
+        function.__code__ = before
+        del names[hook]
 
 
-_HOOK = "_pstranspile_apply"
-"""The name by which the code of `_calling_code` finds what it calls."""
+def _copy(function: FunctionType) -> Any:
+    """A function that does what another one does now."""
+    made = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
-def _calling_code() -> CodeType:
-    """The code of a class method that calls `_HOOK`, with the free variable that the one of torch has."""
-    scope: dict[str, Any] = {}
-    exec(_CALLING, scope)  # the names in it are of torch's module
-    return scope["make"]().__code__
+_FUNCTION = """
+def make():
+    def called(*arguments, **named):
+        return {hook}(arguments, named)
+    return called
+"""
+"""A function that calls a hook."""
 
-
-_CALLING = f"""
+_METHOD = """
 def make():
     __class__ = None
-    def apply(cls, *arguments, **named):
+    def called(*arguments, **named):
         __class__
-        return {_HOOK}(cls, arguments, named)
-    return apply
+        return {hook}(arguments, named)
+    return called
 """
+"""A method that calls a hook, whose class is a free variable."""
 
 
 def _sets_up(torch: Any, function: Any) -> bool:
@@ -285,10 +302,247 @@ def _operators(torch: Any) -> dict[str, Any]:
 
     made.impl("upstream_gradient", upstream_gradient, "CompositeExplicitAutograd")
     made.impl("own_gradient", own_gradient, "CompositeExplicitAutograd")
+
+    made.define("inner_gradient(Tensor[] results, Tensor[] of, Tensor?[] upstream, bool[] has) -> Tensor[]")
+    made.define("stopped(Tensor x) -> Tensor")
+
+    def inner_gradient(_results: Sequence[Any], of: Sequence[Any], *_: Any) -> list[Any]:
+        return [torch.empty_like(one) for one in of]
+
+    def stopped(x: Any) -> Any:
+        return x.clone()
+
+    made.impl("inner_gradient", inner_gradient, "CompositeExplicitAutograd")
+    made.impl("stopped", stopped, "CompositeExplicitAutograd")
     _LIBRARIES.append(made)
     own = getattr(torch.ops, NAMESPACE)
-    return {name: getattr(own, name).default for name in ("upstream_gradient", "own_gradient")}
+    names = ("upstream_gradient", "own_gradient", "inner_gradient", "stopped")
+    return {name: getattr(own, name).default for name in names}
 
 
 _LIBRARIES: list[Any] = []
 """What `_operators` has defined, which torch forgets with its object."""
+
+
+# Gradients that a step computes of what it has computed so far (`torch.autograd.grad`).
+
+
+class Differentiation(NamedTuple):
+    """A call of `torch.autograd.grad` in a step of torch."""
+
+    created: bool
+    """Whether its gradients have gradients in turn (`create_graph`)."""
+    found: tuple[bool, ...]
+    """Whether the results depend on each tensor, so that it has a gradient."""
+
+
+@contextmanager
+def noted_gradients(torch: Any) -> Generator[list[Differentiation]]:
+    """The calls of `torch.autograd.grad` inside the block."""
+    noted: list[Differentiation] = []
+    _gradients_of_torch(torch)
+
+    def note(own: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        made = own(*arguments, **named)
+        bound = _gradient_arguments(own, arguments, named)
+        values = made.values() if isinstance(made, dict) else made
+        noted.append(Differentiation(bool(bound["create_graph"]), tuple(one is not None for one in values)))
+        return made
+
+    with _called_by(torch.autograd.grad, _FUNCTION, note):
+        yield noted
+
+
+@cache
+def _gradients_of_torch(torch: Any) -> Any:
+    """What `torch.autograd.grad` does outside of the blocks that replace it."""
+    return _copy(torch.autograd.grad)
+
+
+def _gradient_arguments(own: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
+    bound = inspect.signature(own).bind(*arguments, **named)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+@contextmanager
+def exported_gradients(torch: Any, calls: Sequence[Differentiation]) -> Generator[None]:
+    """Has an export that runs the code have an operator in its graph for each call of `torch.autograd.grad`; `calls`
+    are those of a step. `with_gradients` puts what computes the gradients in its place.
+    """
+    count = 0
+
+    def mark(own: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        nonlocal count
+        call = calls[count % len(calls)]
+        count += 1
+        bound = _gradient_arguments(own, arguments, named)
+        if bound["is_grads_batched"]:
+            raise ValueError("its gradients within the step are batched (is_grads_batched)")
+        results, of, upstream = (_tensors_in(bound[name]) for name in ("outputs", "inputs", "grad_outputs"))
+        upstream = [*upstream] if upstream else [None] * len(results)
+        made = _operators(torch)["inner_gradient"](results, of, upstream, [*call.found])
+        made = [one if call.created else one.detach() for one in made]
+        given = [one if has else None for one, has in zip(made, call.found, strict=True)]
+        return dict(zip(bound["inputs"], given, strict=True)) if isinstance(bound["inputs"], dict) else tuple(given)
+
+    with _called_by(torch.autograd.grad, _FUNCTION, mark):
+        yield
+
+
+def _tensors_in(given: Any) -> list[Any]:
+    """The tensors that an argument of `torch.autograd.grad` has."""
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return [*cast("Mapping[Any, Any]", given).values()]
+    return [*cast("Sequence[Any]", given)] if isinstance(given, tuple | list) else [given]
+
+
+def with_gradients(torch: Any, exported: Any) -> Any:
+    """The graph of a step without side effects, with operators that compute gradients within it in the place of those
+    that `exported_gradients` has left. Torch derives them of the operators in the graph.
+
+    Raises DiagnosticError (`torch-op`) for a gradient of a function whose backward is the user's own.
+    """
+    graph, marks = exported.graph, _operators(torch)
+    while (mark := next((node for node in graph.nodes if node.target is marks["inner_gradient"]), None)) is not None:
+        _Region(torch, graph, mark).differentiate()
+    graph.eliminate_dead_code()
+    graph.lint()
+    exported.graph_module.recompile()
+    return exported
+
+
+class _Region:
+    """The nodes of a graph between the tensors that a gradient is of, and what it is the gradient of."""
+
+    def __init__(self, torch: Any, graph: Any, mark: Any):
+        self._torch, self._graph, self._mark = torch, graph, mark
+        self._results, self._of, self._upstream, _ = mark.args
+        order = [*graph.nodes]
+        before = order[: order.index(mark)]
+        reached = {*self._of}
+        for node in before:
+            if reached.intersection(node.all_input_nodes):
+                reached.add(node)
+        needed = {*self._results, *(one for one in self._upstream if one is not None)}
+        for node in reversed(before):
+            if node in needed:
+                needed.update(node.all_input_nodes)
+        inside = (reached & needed) - {one for one in self._of if not reached.intersection(one.all_input_nodes)}
+        self._nodes = [node for node in before if node in inside]
+        self._after = [node for node in before if node in reached and node not in inside and node not in self._of]
+
+    def differentiate(self) -> None:
+        """Replaces the nodes and the mark by what torch computes for them and for their gradients."""
+        inside = {*self._nodes}
+        own = _operators(self._torch)["own_gradient"]
+        if (function := next((node for node in self._nodes if node.target is own), None)) is not None:
+            message = (
+                "a gradient within the step is of a torch.autograd.Function, whose backward has no derivative here"
+            )
+            place = user_line(function.meta.get("stack_trace"))
+            raise DiagnosticError([error("torch-op", message, place, notes=[CALLED])])
+        upstream = [one for one in self._upstream if one is not None]
+        given = [*self._of, *self._results, *upstream, *(one for node in self._nodes for one in node.all_input_nodes)]
+        outer = [one for one in dict.fromkeys(given) if one not in inside]
+        used = [
+            node for node in self._nodes if any(user not in inside and user is not self._mark for user in node.users)
+        ]
+        traced = self._traced(outer, used)
+        self._inline(traced, outer, used)
+
+    def _traced(self, outer: Sequence[Any], used: Sequence[Any]) -> Any:
+        """The graph of the nodes that are used elsewhere, and of the gradients, as torch computes them of `outer`."""
+        torch, marks = self._torch, _operators(self._torch)
+        symbolic = import_module("torch.fx.experimental.proxy_tensor")
+        notes = import_module("torch.fx.traceback")
+        fakes = import_module("torch._subclasses.fake_tensor")
+        stops = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
+
+        def computed(values: Sequence[Any]) -> list[Any]:
+            env = dict(zip(outer, values, strict=True))
+            of: dict[Any, Any] = {}
+
+            def start(node: Any) -> None:
+                """Has the gradient be of this tensor itself, where it is."""
+                if node in self._of and node not in of:
+                    if not env[node].requires_grad:
+                        env[node] = env[node].detach().requires_grad_()
+                    of[node] = env[node]
+
+            for node in outer:
+                start(node)
+            for node in self._nodes:
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: env[one])
+                with _line_of(notes, node):
+                    if node.target in stops:
+                        with torch.no_grad():
+                            env[node] = marks["stopped"](*args)
+                    else:
+                        env[node] = node.target(*args, **kwargs)
+                start(node)
+            results = [env[one] for one in self._results]
+            given = [None if one is None else env[one] for one in self._upstream]
+            with _line_of(notes, self._mark):
+                gradients = _gradients_of_torch(torch)(
+                    results, [of[one] for one in self._of], given, create_graph=True, allow_unused=True
+                )
+                zeros = [
+                    torch.zeros_like(of[one]) if made is None else made
+                    for one, made in zip(self._of, gradients, strict=True)
+                ]
+            return [*(env[node] for node in used), *zeros]
+
+        values = [node.meta["val"] for node in outer]
+        mode = fakes.maybe_get_fake_mode(next(one for one in values if isinstance(one, torch.Tensor)))
+        with mode, torch.enable_grad(), notes.preserve_node_meta():
+            values = [one.detach() if isinstance(one, torch.Tensor) else one for one in values]
+            return symbolic.make_fx(computed, _disable_torch_fn_metadata_mode=True)(values)
+
+    def _inline(self, traced: Any, outer: Sequence[Any], used: Sequence[Any]) -> None:
+        """Puts a traced graph before the mark, in the place of the nodes."""
+        torch, marks = self._torch, _operators(self._torch)
+        graph, known = self._graph, dict[Any, Any]()
+        places = iter(outer)
+        anchor = self._mark
+        with graph.inserting_before(anchor):
+            for node in traced.graph.nodes:
+                if node.op == "placeholder":
+                    known[node] = next(places)
+                elif node.op == "output":
+                    made = [known[one] for one in node.args[0]]
+                elif node.op == "get_attr":
+                    raise ValueError("its gradient within the step has a constant tensor of torch's own")
+                elif node.target is torch.ops.aten.detach.default:  # of what torch saves, which a graph needs not
+                    known[node] = known[node.args[0]]
+                else:
+                    known[node] = graph.node_copy(node, lambda one: known[one])
+                    if node.target is marks["stopped"]:
+                        known[node].target = torch.ops.aten.detach.default
+                    known[node].meta.setdefault("stack_trace", anchor.meta.get("stack_trace"))
+        last = anchor
+        for node in self._after:
+            last.append(node)
+            last = node
+        for node, value in zip(used, made, strict=False):
+            node.replace_all_uses_with(value, delete_user_cb=lambda user: user is not anchor)
+        gradients = made[len(used) :]
+        for part in [*anchor.users]:
+            part.replace_all_uses_with(gradients[part.args[1]])
+            graph.erase_node(part)
+        graph.erase_node(anchor)
+        for node in reversed(self._nodes):
+            if not node.users:
+                graph.erase_node(node)
+
+
+@contextmanager
+def _line_of(notes: Any, node: Any) -> Generator[None]:
+    """Has nodes that are traced inside the block have the stack of another one."""
+    before, notes.current_meta = notes.current_meta, {"stack_trace": node.meta.get("stack_trace")}
+    try:
+        yield
+    finally:
+        notes.current_meta = before
