@@ -777,6 +777,57 @@ def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: in
     return made.movedim((-2, -1), (first, second))
 
 
+# Gradients of convolutions, which are convolutions in turn.
+
+
+@defines("convolution_backward.default")
+def _convolution_backward(
+    upstream: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Any, Any, Any]:
+    """The gradients of a convolution's input, weights and bias."""
+    torch, spatial = _torch(), range(x.dim() - 2)
+    stride, padding, dilation = ([*one] * (len(spatial) // len(one)) for one in (stride, padding, dilation))
+    of_x = of_weight = None
+    if output_mask[0] and transposed:
+        of_x = torch.ops.aten.convolution(upstream, weight, None, stride, padding, dilation, False, [0], groups)
+    elif output_mask[0]:
+        sizes, made, kernel = x.shape[2:], upstream.shape[2:], weight.shape[2:]
+        rest = [
+            sizes[at] - (made[at] - 1) * stride[at] + 2 * padding[at] - dilation[at] * (kernel[at] - 1) - 1
+            for at in spatial
+        ]
+        of_x = torch.ops.aten.convolution(upstream, weight, None, stride, padding, dilation, True, rest, groups)
+    if output_mask[1]:
+        small, large = (upstream, x) if transposed else (x, upstream)
+        pairs = zip(small.chunk(groups, 1), large.chunk(groups, 1), strict=True)
+        parts = [_weight_gradient(*pair, weight.shape[2:], stride, padding, dilation) for pair in pairs]
+        of_weight = torch.cat(parts) if groups > 1 else parts[0]
+    of_bias = upstream.sum([0, *(at + 2 for at in spatial)]) if output_mask[2] else None
+    return of_x, of_weight, of_bias
+
+
+def _weight_gradient(
+    x: Any, upstream: Any, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> Any:
+    """The gradient of the weights by which `x` gives that of which `upstream` is the gradient."""
+    torch = _torch()
+    rows, other = x.transpose(0, 1), upstream.transpose(0, 1)
+    made = torch.ops.aten.convolution(rows, other, None, dilation, padding, stride, False, [0], 1)
+    for at, size in enumerate(kernel):
+        made = made.narrow(at + 2, 0, size)
+    return made.transpose(0, 1)
+
+
 # Square matrices: solutions of equations, inverses, determinants and triangular factors. The steps of an elimination
 # are written one after another, so the size of a matrix is a number.
 

@@ -9,6 +9,8 @@ stands in the graph between an operator that makes such a stand-in and one that 
 from __future__ import annotations
 
 import inspect
+import math
+import operator
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -399,6 +401,159 @@ def _tensors_in(given: Any) -> list[Any]:
     return [*cast("Sequence[Any]", given)] if isinstance(given, tuple | list) else [given]
 
 
+def _stop(torch: Any, x: Any) -> Any:
+    """A tensor without a gradient, in a graph where `detach` tells nothing, as torch detaches what it saves."""
+    with torch.no_grad():
+        return _operators(torch)["stopped"](x)
+
+
+def _normalised(x: Any, axes: Sequence[int], eps: float) -> Any:
+    """A tensor less its mean over some axes, divided by its deviation."""
+    apart = x - x.mean(axes, keepdim=True)
+    return apart * (apart.square().mean(axes, keepdim=True) + eps).rsqrt()
+
+
+def _layer_norm(
+    x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, _: bool = True
+) -> Any:
+    made = _normalised(x, [-1 - at for at in range(len(shape))], eps)
+    made = made if weight is None else made * weight
+    return made if bias is None else made + bias
+
+
+def _native_layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> tuple[Any, None, None]:
+    return _layer_norm(x, shape, weight, bias, eps), None, None
+
+
+def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, _: bool = True) -> Any:
+    made = _normalised(x.reshape(x.shape[0], groups, -1), [2], eps).reshape(x.shape)
+    return _of_channels(made, weight, bias)
+
+
+def _native_group_norm(
+    x: Any, weight: Any, bias: Any, _rows: int, _channels: int, _rest: int, groups: int, eps: float
+) -> tuple[Any, None, None]:
+    return _group_norm(x, groups, weight, bias, eps), None, None
+
+
+def _of_channels(x: Any, weight: Any, bias: Any) -> Any:
+    """A tensor times a weight and plus a bias for each channel, its second dim."""
+    wide = [1, -1, *([1] * (x.dim() - 2))]
+    made = x if weight is None else x * weight.reshape(wide)
+    return made if bias is None else made + bias.reshape(wide)
+
+
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, None, None, Any, Any]:
+    """A batch norm, and its running statistics after it."""
+    axes = [0, *range(2, x.dim())]
+    if not training:
+        made = _of_channels(x, None, -mean)
+        return (
+            _of_channels(_of_channels(made, (variance + eps).rsqrt(), None), weight, bias),
+            None,
+            None,
+            mean,
+            variance,
+        )
+    if mean is not None:
+        if momentum < 0:
+            raise ValueError("its gradient within the step is of a batch norm with momentum=None")
+        count = x.numel() // x.shape[1]
+        fixed = _stop(import_module("torch"), x)
+        now, spread = fixed.mean(axes), fixed.var(axes, correction=0) * (count / (count - 1))
+        mean, variance = mean + (now - mean) * momentum, variance + (spread - variance) * momentum
+    return _of_channels(_normalised(x, axes, eps), weight, bias), None, None, mean, variance
+
+
+def _batch_norm_alone(
+    x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> tuple[Any, None, None]:
+    return _batch_norm(x, weight, bias, None, None, training, momentum, eps)[:3]
+
+
+def _batch_norm_in_evaluation(
+    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> tuple[Any, None, None]:
+    return _batch_norm(x, weight, bias, mean, variance, False, momentum, eps)[:3]
+
+
+def _rms_norm(x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+    least = import_module("torch").finfo(x.dtype).eps if eps is None else eps
+    made = x * (x.square().mean([-1 - at for at in range(len(shape))], keepdim=True) + least).rsqrt()
+    return made if weight is None else made * weight
+
+
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    rate: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    torch = import_module("torch")
+    if enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[-3] // one.shape[-3], -3) for one in (key, value))
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        scores = torch.where(mask, scores, torch.full_like(scores, -torch.inf))
+    elif mask is not None:
+        scores = scores + mask
+    weights = scores.softmax(-1)
+    return (torch.dropout(weights, rate, True) if rate else weights) @ value
+
+
+def _reshaped(x: Any, shape: Sequence[int]) -> Any:
+    """A view, also of a tensor that lies otherwise in memory than that of the operator written out."""
+    return x.reshape(shape)
+
+
+def _mean_pool(
+    x: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil: bool = False,
+    include_pad: bool = True,
+    divisor: int | None = None,
+) -> Any:
+    """A mean of windows, as a convolution by equal weights."""
+    torch, padded = import_module("torch"), any(padding)
+    if ceil or (padded and not include_pad):
+        raise ValueError("its gradient within the step is of a mean of windows that counts the padding out")
+    rank = 2 if len(kernel) != 1 else x.dim() - 2 if x.dim() < 4 else 2
+    kernel = [*kernel] * (rank // len(kernel))
+    count = math.prod(kernel) if divisor is None else divisor
+    weight = torch.full((1, 1, *kernel), 1.0 / count, dtype=x.dtype, device=x.device)
+    alone = x.reshape(-1, 1, *x.shape[-rank:])
+    made = torch.ops.aten.convolution(alone, weight, None, stride or kernel, padding, [1], False, [0], 1)
+    return made.reshape(*x.shape[:-rank], *made.shape[-rank:])
+
+
+_WRITTEN_OUT: Mapping[str, Callable[..., Any]] = {
+    "layer_norm.default": _layer_norm,
+    "native_layer_norm.default": _native_layer_norm,
+    "group_norm.default": _group_norm,
+    "native_group_norm.default": _native_group_norm,
+    "_native_batch_norm_legit_functional.default": _batch_norm,
+    "_native_batch_norm_legit.no_stats": _batch_norm_alone,
+    "_native_batch_norm_legit_no_training.default": _batch_norm_in_evaluation,
+    "rms_norm.default": _rms_norm,
+    "scaled_dot_product_attention.default": _attention,
+    "view.default": _reshaped,
+    "avg_pool1d.default": _mean_pool,
+    "avg_pool2d.default": _mean_pool,
+}
+"""Operators whose gradients torch computes by operators of their own, in terms of others."""
+
+
 def with_gradients(torch: Any, exported: Any) -> Any:
     """The graph of a step without side effects, with operators that compute gradients within it in the place of those
     that `exported_gradients` has left. Torch derives them of the operators in the graph.
@@ -406,6 +561,7 @@ def with_gradients(torch: Any, exported: Any) -> Any:
     Raises DiagnosticError (`torch-op`) for a gradient of a function whose backward is the user's own.
     """
     graph, marks = exported.graph, _operators(torch)
+    graph.eliminate_dead_code()
     while (mark := next((node for node in graph.nodes if node.target is marks["inner_gradient"]), None)) is not None:
         _Region(torch, graph, mark).differentiate()
     graph.eliminate_dead_code()
@@ -431,6 +587,7 @@ class _Region:
             if node in needed:
                 needed.update(node.all_input_nodes)
         inside = (reached & needed) - {one for one in self._of if not reached.intersection(one.all_input_nodes)}
+        inside |= {node for node in before if node.target is operator.getitem and node.args[0] in inside}
         self._nodes = [node for node in before if node in inside]
         self._after = [node for node in before if node in reached and node not in inside and node not in self._of]
 
@@ -455,7 +612,7 @@ class _Region:
 
     def _traced(self, outer: Sequence[Any], used: Sequence[Any]) -> Any:
         """The graph of the nodes that are used elsewhere, and of the gradients, as torch computes them of `outer`."""
-        torch, marks = self._torch, _operators(self._torch)
+        torch = self._torch
         symbolic = import_module("torch.fx.experimental.proxy_tensor")
         notes = import_module("torch.fx.traceback")
         fakes = import_module("torch._subclasses.fake_tensor")
@@ -478,10 +635,10 @@ class _Region:
                 args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: env[one])
                 with _line_of(notes, node):
                     if node.target in stops:
-                        with torch.no_grad():
-                            env[node] = marks["stopped"](*args)
+                        env[node] = _stop(torch, args[0])
                     else:
-                        env[node] = node.target(*args, **kwargs)
+                        written = _WRITTEN_OUT.get(str(getattr(node.target, "__name__", "")), node.target)
+                        env[node] = written(*args, **kwargs)
                 start(node)
             results = [env[one] for one in self._results]
             given = [None if one is None else env[one] for one in self._upstream]

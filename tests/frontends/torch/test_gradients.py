@@ -130,3 +130,190 @@ def test_a_write_that_torch_has_no_gradient_of_is_refused():
     line = written.__code__.co_firstlineno + 3
     with pytest.raises(DiagnosticError, match=rf"test_gradients\.py:{line}: error\[torch-op\].*gradients are off"):
         traced(written)
+
+
+# Functions with a backward of their own.
+
+
+class Reversed(torch.autograd.Function):
+    """The gradient times a negative number, which is no tensor."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -ctx.factor * gradient, None
+
+
+reverse = Reversed.apply
+
+
+class Rounded(torch.autograd.Function):
+    """Whole quarters, with the gradient of what they are of where that is small."""
+
+    @staticmethod
+    def forward(x):
+        return (x * 4).round() / 4
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, made = ctx.saved_tensors
+        return gradient * (x.abs() < 0.3) + 0.1 * made
+
+
+class Several(torch.autograd.Function):
+    """Several results, one of which has no gradient, and a backward that depends on the number of rows."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        first = x.argmax(-1)
+        ctx.mark_non_differentiable(first)
+        return x * 2 * scale, first, x + scale
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, product, _, total):
+        x, scale = ctx.saved_tensors
+        product = product.clone()
+        product[x < 0.1] = 0
+        of_scale = (product * x).sum(0) + total.mean() if ctx.needs_input_grad[1] else None
+        return (product * scale).clamp(-0.01, 0.01) * product.shape[0] + total * scale, of_scale
+
+
+class Nested(torch.autograd.Function):
+    """A function that calls others, in its forward and in its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return Rounded.apply(x) + 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Rounded.apply(gradient * 8)
+
+
+class Shifted(torch.autograd.Function):
+    """A function that writes into what it takes, and says nothing of it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x -= x.max(-1, keepdim=True)[0]
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 3
+
+
+def adversarial(m, x):
+    hidden = m.linear(x).tanh()
+    return reverse(reverse(hidden, 0.5), 2.0).square().mean() + hidden.mean()
+
+
+def straight_through(m, x):
+    weight = Rounded.apply(m.linear.weight)
+    return Rounded.apply(nn.functional.linear(x, weight, m.linear.bias)).square().mean()
+
+
+def several(m, x):
+    made, first, total = Several.apply(m.linear(x).tanh(), m.scale)
+    return (made + first[:, None]).square().mean() + 0.01 * total.square().sum()
+
+
+def frozen_scale(m, x):
+    return Several.apply(m.linear(x).tanh(), m.fixed)[0].square().mean()
+
+
+def first_alone(m, x):
+    return Several.apply(m.linear(x), m.scale)[2].square().mean()
+
+
+def within_others(m, x):
+    return Nested.apply(m.linear(x)).square().mean()
+
+
+def written(m, x):
+    hidden = m.linear(x) * 1
+    made = Shifted.apply(hidden)
+    return made.mean() + hidden.square().mean()
+
+
+# Gradients within the step.
+
+
+def penalty(m, x):
+    x = x.detach().requires_grad_()
+    guess = m.linear(x).tanh().sum(1)
+    (slope,) = torch.autograd.grad(guess.sum(), x, create_graph=True)
+    return guess.square().mean() + (slope.norm(dim=1) - 1).square().mean()
+
+
+def second_order(m, x):
+    x = x.clone().requires_grad_()
+    guess = m.linear(x).tanh()
+    (slope,) = torch.autograd.grad(guess, x, torch.ones_like(guess), create_graph=True)
+    (bend,) = torch.autograd.grad(slope[:, 0].sum(), x, create_graph=True)
+    return (bend[:, 0] + guess[:, 0] * slope[:, 1].detach()).square().mean()
+
+
+def adversarial_rows(m, x):
+    x = x.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(m.linear(x).square().mean(), x)
+    return m.linear(x + slope.sign() * slope.abs().sqrt()).square().mean()
+
+
+def of_parameters(m, x):
+    loss = m.linear(x).tanh().square().mean()
+    slopes = torch.autograd.grad(loss, [m.linear.weight, m.scale], create_graph=True, allow_unused=True)
+    return loss + sum(one.square().sum() for one in slopes if one is not None)
+
+
+def through_layers(m, x):
+    x = x.detach().requires_grad_()
+    guess = m.layers(x).square().sum(1)
+    (slope,) = torch.autograd.grad(guess.sum(), x, create_graph=True)
+    return guess.mean() + slope.square().mean()
+
+
+class Attending(nn.Module):
+    """Convolutions, norms, means of windows and attention over rows of four numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.back = nn.Conv1d(1, 4, 3, padding=1), nn.ConvTranspose1d(4, 2, 2, stride=2)
+        self.group, self.batch, self.layer = nn.GroupNorm(2, 4), nn.BatchNorm1d(4), nn.LayerNorm(4)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x):
+        hidden = self.batch(self.group(self.first(x[:, None])))
+        hidden = nn.functional.avg_pool1d(nn.functional.softplus(hidden), 2)
+        rows = self.layer(self.back(hidden))
+        return self.attention(rows, rows, rows)[0].flatten(1)
+
+
+DERIVATIVES = [
+    adversarial, straight_through, several, frozen_scale, first_alone, within_others, written,
+    penalty, second_order, adversarial_rows, of_parameters,
+]  # fmt: skip
+
+
+def derivatives():
+    parts = {
+        loss.__name__: Part(loss, scale=nn.Parameter(torch.linspace(0.5, 1.5, 4)), fixed=torch.linspace(0.5, 1.5, 4))
+        for loss in DERIVATIVES
+    }
+    parts["through_layers"] = Part(through_layers, layers=Attending())
+    return parts, lambda: {"x": torch.randn(6, 4)}
+
+
+@pytest.mark.parametrize("name", [*(loss.__name__ for loss in DERIVATIVES), "through_layers"])
+def test_derivatives_of_the_users_code_are_those_of_torch(name):
+    assert_part_alike(derivatives, name)

@@ -12,18 +12,31 @@ from pstranspile.ir.diagnostics import DiagnosticError
 torch = pytest.importorskip("torch", reason="torch is not installed")
 nn = torch.nn
 
+from torch.autograd._functions import Resize  # noqa: E402
 
-class Reversed(torch.autograd.Function):
+
+class InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        return x.view_as(x)
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
 
     @staticmethod
     def backward(ctx, gradient):
-        return -gradient
+        return gradient * 2
 
 
-REVERSED = Reversed.apply
+class Branching(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if gradient.abs().sum() > 1:
+            return gradient
+        return gradient * 2
 
 
 class Part(nn.Module):
@@ -42,9 +55,9 @@ class Part(nn.Module):
         return self.loss(self, x)
 
 
-def own_backward(m, x):
+def resized(m, x):
     hidden = m.linear(x)
-    return REVERSED(hidden).mean()
+    return Resize.apply(hidden, (16,)).mean()
 
 
 def hook(m, x):
@@ -110,7 +123,7 @@ def packed(m, x):
 @pytest.mark.parametrize(
     ("loss", "line", "says"),
     [
-        (own_backward, 2, "Reversed is a torch.autograd.Function"),
+        (resized, 2, "Resize is a torch.autograd.Function"),
         (hook, 2, "a hook on the gradient of a tensor"),
         (hook_on_parameter, 2, "a hook on the gradient of a tensor"),
         (hook_on_function, 2, "grad_fn is of torch"),
@@ -128,6 +141,25 @@ def test_what_no_graph_shows_is_refused_at_its_line(loss, line, says):
         traced(model)
     assert len(caught.value.diagnostics) == 1
     assert not model.linear.weight._backward_hooks
+
+
+def test_a_function_that_marks_what_it_writes_is_refused_at_its_line():
+    line = InPlace.forward.__code__.co_firstlineno + 3
+    with pytest.raises(DiagnosticError, match=rf"test_trial_steps\.py:{line}: error\[torch-op\]: .*mark_dirty"):
+        traced(Part(lambda m, x: InPlace.apply(m.linear(x)).mean()))
+
+
+def test_a_backward_that_branches_on_data_is_refused_at_its_line():
+    line = Branching.backward.__code__.co_firstlineno + 2
+    with pytest.raises(DiagnosticError, match=rf"test_trial_steps\.py:{line}:?\d*: error\[torch-export\]: .*branches"):
+        traced(Part(lambda m, x: Branching.apply(m.linear(x)).mean()))
+
+
+def test_functions_of_torch_are_as_before_a_trace():
+    before = torch.autograd.grad.__code__, torch.autograd.Function.apply.__func__.__code__
+    with pytest.raises(DiagnosticError):
+        traced(Part(lambda m, x: Branching.apply(m.linear(x)).mean()))
+    assert (torch.autograd.grad.__code__, torch.autograd.Function.apply.__func__.__code__) == before
 
 
 def test_a_function_that_is_all_under_autocast_is_refused_at_its_line():
