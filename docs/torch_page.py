@@ -35,7 +35,6 @@ What a model computes under `torch.no_grad()`, `set_grad_enabled(False)` or a de
 program either, and `detach_()` detaches. These are refused with their line, because the operators of a step do not show
 them; `step="torch"` has PyTorch make the step:
 
-- a `torch.autograd.Function`, whose backward is Python;
 - a hook on the gradient of a tensor, a parameter or a module;
 - `torch.autocast`, unless it is disabled: the values of a program are f32 or f64;
 - `torch.inference_mode()`, and a write under `no_grad()` into a tensor that has a gradient;
@@ -47,6 +46,22 @@ them; `step="torch"` has PyTorch make the step:
 a parameter or buffer of the model; other variables of a program get names that the model has not.
 """
 """What stands before the optimizers of what a trace observes."""
+
+DERIVATIVES = """
+## Backwards of your own, and gradients within a step
+
+- A `torch.autograd.Function` is translated with its backward, whose operators compute the gradients of its arguments:
+  tensors that it saves, attributes of `ctx`, `needs_input_grad`, arguments that are no tensors, several results, None
+  for a gradient, and functions that call others. Where the backward is not linear in the gradient, as one that clips,
+  the mean over ranks is taken of the gradients of parameters, as DDP does. Results that it marks as written in place
+  (`mark_dirty`), several results whose gradients may be None (`set_materialize_grads(False)`), a backward that branches
+  on data or writes a state, and functions in Python of PyTorch's own are refused.
+- `torch.autograd.grad` within a step, as in a gradient penalty, gives what PyTorch derives of the operators between
+  its tensors, and has gradients in turn with `create_graph=True`: also of gradients, and of parameters. It is refused
+  for operators whose backward is not translated, such as `max_pool2d`, for a `torch.autograd.Function`, and with
+  `is_grads_batched`. `backward()` within a step, and `torch.func`, are refused.
+"""
+"""What stands before packed sequences, of derivatives that the code states or asks for."""
 
 OF_A_RUN = """
 ## Packed sequences, sizes that a run computes, complex numbers, checks
@@ -163,7 +178,7 @@ def page() -> str:
             parts.append(f"| {listed} | {'; '.join(functions.refused(reader))} |\n")
     names = ", ".join(f"`{name.removesuffix('.default')}`" for name in sorted(definitions.DEFINITIONS))
     parts.append(DEFINED.format(title=_title(definitions)) + f"{names}\n")
-    parts.extend((OF_A_RUN, AS_IN_TORCH))
+    parts.extend((DERIVATIVES, OF_A_RUN, AS_IN_TORCH))
     parts += _optimizers(optimizers)
     return "".join(parts)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from pstranspile.compiler.analysis.reductions import is_linear_backward
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
@@ -101,6 +102,14 @@ def meaning_of(
     scope = op.attrs.get("op_namescope", "")
     if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
         return Meaning(f"each {one} clips the gradient of its own share of the batch")
+    if _of_own_backward(op) and not is_linear_backward(program):
+        return Meaning(
+            f"this backward is not linear in the gradient that it is given, and each {one} is given that of its own "
+            "share's loss",
+            "clip the gradients of parameters (torch.nn.utils.clip_grad_norm_), which are averaged before"
+            if machines.of_torch
+            else "",
+        )
     facts = facts_of(kind)
     if facts.draws and any(seed in op.attrs for seed in ("seed", "fix_seed")):
         return Meaning(f"each {one} draws numbers of its own")
@@ -166,6 +175,12 @@ def meaning_of(
         why = f"it combines rows of the batch with each other, and each {one} has only its own share of them"
         return Meaning(why, doubtful=True, vague=True)
     return Meaning(f"it works on the batch as a whole, and each {one} has a share of it", doubtful=True, vague=True)
+
+
+def _of_own_backward(op: Op) -> bool:
+    """Whether an op is of a backward that no rule derives."""
+    of_rule = op.origin is None or bool(op.origin.rule)
+    return op.role == OpRole.BACKWARD and not of_rule and not op.type.endswith("_grad")
 
 
 _REGROUPING = frozenset({"reshape", "reshape2", "unfold", "split", "unstack"})

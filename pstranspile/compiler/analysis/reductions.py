@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warni
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of, is_optimizer
+from pstranspile.ops.gradient import SUFFIX
 
 
 class Reduction(NamedTuple):
@@ -48,27 +49,6 @@ def finished_gradients(op: Op) -> tuple[tuple[str, str], ...]:
     return op.role_pairs if op.role_vars and has_role(op, OpRole.BACKWARD) else ()
 
 
-_LINEAR = frozenset(
-    {
-        "assign", "cast", "concat", "elementwise_add", "elementwise_sub", "expand", "expand_v2", "fill_constant",
-        "fill_zeros_like", "gather", "mean", "reduce_mean", "reduce_sum", "reshape2", "shape", "slice", "split",
-        "squeeze2", "stack", "sum", "transpose2", "unsqueeze2",
-    }
-)  # fmt: skip
-"""Ops, other than gradient ops, whose results are linear in all inputs together or don't depend on their values."""
-
-_PRODUCTS: Mapping[str, tuple[str, ...]] = {
-    "elementwise_mul": ("X", "Y"),
-    "elementwise_div": ("X",),
-    "matmul": ("X", "Y"),
-    "matmul_v2": ("X", "Y"),
-    "mul": ("X", "Y"),
-    "bmm": ("X", "Y"),
-    "where": ("X", "Y"),
-}
-"""Ops whose results are linear in each of these inputs, if the others don't depend on the gradient."""
-
-
 def is_linear_backward(program: Program) -> bool:
     """Whether all gradients are linear in the gradient of the loss, so that they are divided where that is.
 
@@ -90,14 +70,24 @@ def is_linear_backward(program: Program) -> bool:
 
 
 def _is_linear(op: Op, reached: AbstractSet[str]) -> bool:
-    """Whether the results of an op of the backward pass are linear in the variables that are `reached`."""
-    if op.type.endswith("_grad") or op.type in _LINEAR or facts_of(op.type).communicates:
+    """Whether the results of an op of the backward pass are linear in the variables that are `reached`.
+
+    Those of gradient ops are, in the gradients that they read. Where it does not follow from the facts of the op, they
+    count as not linear.
+    """
+    facts = facts_of(op.type)
+    slots = [slot for slot, names in op.inputs.items() if not reached.isdisjoint(names)]
+    if any(slot.endswith(SUFFIX) for slot in op.inputs) or facts.communicates or facts.constant:
         return True
     if op.type == "scale":
         return op.attrs.get("bias", 0.0) == 0.0
-    slots = [slot for slot, names in op.inputs.items() if not reached.isdisjoint(names)]
-    either = op.type == "where" and "Condition" not in slots
-    return either or (len(slots) == 1 and slots[0] in _PRODUCTS.get(op.type, ()))
+    if op.type == "where":
+        return "Condition" not in slots
+    if op.type == "elementwise_div":
+        return slots == ["X"]
+    if facts.numbers == "combined" and op.type not in ("sum", "elementwise_add", "elementwise_sub"):
+        return len(slots) == 1
+    return facts.numbers in ("combined", "moved", "in_order") or op.type in ("assign", "cast", "sum", "fill_zeros_like")
 
 
 def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:

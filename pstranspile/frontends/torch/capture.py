@@ -27,10 +27,10 @@ from pstranspile.frontends.torch.derivatives import (
     with_gradients,
 )
 from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
-from pstranspile.frontends.torch.python_state import Held
 from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
 from pstranspile.frontends.torch.trial_steps import (
     Checks,
+    Held,
     ObservedStep,
     as_before,
     inline_checkpoints,

@@ -92,7 +92,11 @@ def _called_by(
     hook = f"_pstranspile_{function.__name__}"
     scope: dict[str, Any] = {}
     exec(text.format(hook=hook), scope)  # the name of the hook is one of torch's module
-    names[hook] = lambda arguments, named: call(own, arguments, named)
+
+    def called(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        return call(own, arguments, named)
+
+    names[hook] = called
     function.__code__ = scope["make"]().__code__
     try:
         yield
@@ -345,9 +349,9 @@ def noted_gradients(torch: Any) -> Generator[list[Differentiation]]:
     _gradients_of_torch(torch)
 
     def note(own: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        made = own(*arguments, **named)
+        made: Any = own(*arguments, **named)
         bound = _gradient_arguments(own, arguments, named)
-        values = made.values() if isinstance(made, dict) else made
+        values = _tensors_in(made)
         noted.append(Differentiation(bool(bound["create_graph"]), tuple(one is not None for one in values)))
         return made
 
@@ -386,7 +390,9 @@ def exported_gradients(torch: Any, calls: Sequence[Differentiation]) -> Generato
         made = _operators(torch)["inner_gradient"](results, of, upstream, [*call.found])
         made = [one if call.created else one.detach() for one in made]
         given = [one if has else None for one, has in zip(made, call.found, strict=True)]
-        return dict(zip(bound["inputs"], given, strict=True)) if isinstance(bound["inputs"], dict) else tuple(given)
+        if isinstance(bound["inputs"], Mapping):
+            return dict(zip(cast("Mapping[Any, Any]", bound["inputs"]), given, strict=True))
+        return tuple(given)
 
     with _called_by(torch.autograd.grad, _FUNCTION, mark):
         yield
@@ -632,7 +638,7 @@ class _Region:
             for node in outer:
                 start(node)
             for node in self._nodes:
-                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: env[one])
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), env.__getitem__)
                 with _line_of(notes, node):
                     if node.target in stops:
                         env[node] = _stop(torch, args[0])
@@ -661,7 +667,7 @@ class _Region:
     def _inline(self, traced: Any, outer: Sequence[Any], used: Sequence[Any]) -> None:
         """Puts a traced graph before the mark, in the place of the nodes."""
         torch, marks = self._torch, _operators(self._torch)
-        graph, known = self._graph, dict[Any, Any]()
+        graph, known, made = self._graph, dict[Any, Any](), list[Any]()
         places = iter(outer)
         anchor = self._mark
         with graph.inserting_before(anchor):
@@ -675,7 +681,7 @@ class _Region:
                 elif node.target is torch.ops.aten.detach.default:  # of what torch saves, which a graph needs not
                     known[node] = known[node.args[0]]
                 else:
-                    known[node] = graph.node_copy(node, lambda one: known[one])
+                    known[node] = graph.node_copy(node, known.__getitem__)
                     if node.target is marks["stopped"]:
                         known[node].target = torch.ops.aten.detach.default
                     known[node].meta.setdefault("stack_trace", anchor.meta.get("stack_trace"))
@@ -684,7 +690,7 @@ class _Region:
             last.append(node)
             last = node
         for node, value in zip(used, made, strict=False):
-            node.replace_all_uses_with(value, delete_user_cb=lambda user: user is not anchor)
+            node.replace_all_uses_with(value)
         gradients = made[len(used) :]
         for part in [*anchor.users]:
             part.replace_all_uses_with(gradients[part.args[1]])

@@ -2,7 +2,9 @@
 
 import pytest
 
+import pstranspile as ps
 import pstranspile.torch as pt
+from pstranspile.cluster.checkpoint.inference import whole_values
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.frontends.torch.beside import assert_part_alike
 
@@ -317,3 +319,44 @@ def derivatives():
 @pytest.mark.parametrize("name", [*(loss.__name__ for loss in DERIVATIVES), "through_layers"])
 def test_derivatives_of_the_users_code_are_those_of_torch(name):
     assert_part_alike(derivatives, name)
+
+
+class Clamped(torch.autograd.Function):
+    """A gradient that is clamped, which is not linear in it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clamp(-0.02, 0.02)
+
+
+def clamped(model, x):
+    return Clamped.apply(model(x).tanh()).square().mean()
+
+
+def averaged_over_ranks(model, batches):
+    """What DDP makes of a model: each rank has the gradients of its own rows, and all apply their mean."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in batches:
+        optimizer.zero_grad()
+        for rows in x.chunk(2):
+            clamped(model, rows).backward()
+        for param in model.parameters():
+            param.grad /= 2
+        optimizer.step()
+    return {name: param.detach().numpy() for name, param in model.named_parameters()}
+
+
+@pytest.mark.parametrize("job", [{"pservers": 2}, {"mode": "ddp"}], ids=["servers", "ddp"])
+def test_gradients_are_averaged_after_a_backward_that_is_not_linear(job):
+    model = nn.Linear(4, 3).double()
+    batches = [(torch.randn(8, 4, dtype=torch.float64),) for _ in range(3)]
+    training = pt.trace(model, batches[0], loss=clamped, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    compiled = ps.compile(training.module, ps.Job(trainers=2, **job))
+    done = ps.simulate(compiled, [training.feeds(batch) for batch in batches], fetch=[training.loss])
+    made = whole_values(done.cluster, compiled)
+    for name, value in averaged_over_ranks(model, batches).items():
+        assert abs(made[name].reshape(value.shape) - value).max() < 1e-9, name

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from pstranspile.frontends.torch import python_state  # noqa: E402
-from pstranspile.frontends.torch.python_state import Held  # noqa: E402
+from pstranspile.frontends.torch import trial_steps  # noqa: E402
+from pstranspile.frontends.torch.trial_steps import Held  # noqa: E402
 
 
 def zero(tensor):
@@ -81,6 +81,6 @@ def test_what_can_not_be_put_back_is_told():
 
 
 def test_more_objects_than_are_looked_at_are_told(monkeypatch):
-    monkeypatch.setattr(python_state, "_MOST", 3)
+    monkeypatch.setattr(trial_steps, "_MOST", 3)
     with pytest.warns(UserWarning, match="hold over 3 objects; whether steps change the others is not seen"):
         Held(torch, [("", [[1], [2], [3], [4]])])

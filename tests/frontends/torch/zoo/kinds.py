@@ -4,6 +4,7 @@ from tests.frontends.torch.zoo import (
     axes,
     composed,
     contrast,
+    derivatives,
     mining,
     norms,
     plain,
@@ -16,7 +17,7 @@ from tests.frontends.torch.zoo import (
 )
 from tests.frontends.torch.zoo.setups import CASES
 
-KINDS = (tokens, weights, contrast, norms, statistics, plain, selections, composed)
+KINDS = (tokens, weights, contrast, norms, statistics, plain, selections, composed, derivatives)
 """The modules that list setups."""
 
 MORE_KINDS = (axes, states, mining, whole)
