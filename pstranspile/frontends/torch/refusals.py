@@ -190,8 +190,8 @@ _UNSHAPED = Pattern(r"does not support running with fake tensors")
 _WRAPPED = Pattern(r"data pointer of Tensor that doesn't have storage")
 """Torch's words for the tensors that a function has which is transformed."""
 
-_GRADIENT = Pattern(r"torch\.autograd\.grad|trace_autograd_ops")
-"""Torch's words for code that computes a gradient within the step."""
+_GRADIENT = Pattern(r"Tensor\.backward\(\)|trace_autograd_ops")
+"""Torch's words for code that calls `backward()` within the step."""
 
 CALLED = Note('trace(..., step="torch") has torch make the step, with all that it does')
 """What is said of a model that torch itself must call."""
@@ -225,7 +225,8 @@ def refusal(problems: Sequence[Exception], model: Any, loss: Any, tensor: str) -
     elif _WRAPPED.search(text) is not None:
         what = "it transforms a function, as torch.func.grad does, in a way that an export doesn't follow"
     elif _GRADIENT.search(lines[0] if lines else "") is not None:
-        what, details = "it computes a gradient within the step, as torch.autograd.grad does; an export has none", []
+        what = "it calls backward() within the step, which a graph has not"
+        details = ["torch.autograd.grad(loss, tensors) gives gradients within a step, and is translated"]
     elif _DEPENDENT.search(text) is not None:
         what = "its code branches on a number that a run computes, or makes a size or a list of one"
         details = ["torch.where(condition, a, b) has both branches in a graph"]

@@ -143,6 +143,8 @@ class Reversed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, factor):
         ctx.factor = factor
+        ctx.set_materialize_grads(False)
+        ctx.save_for_forward(x)
         return x.view_as(x)
 
     @staticmethod

@@ -27,6 +27,27 @@ class InPlace(torch.autograd.Function):
         return gradient * 2
 
 
+class Unsure(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first if second is None else first + second
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
 class Branching(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -147,6 +168,21 @@ def test_a_function_that_marks_what_it_writes_is_refused_at_its_line():
     line = InPlace.forward.__code__.co_firstlineno + 3
     with pytest.raises(DiagnosticError, match=rf"test_trial_steps\.py:{line}: error\[torch-op\]: .*mark_dirty"):
         traced(Part(lambda m, x: InPlace.apply(m.linear(x)).mean()))
+
+
+def test_gradients_that_may_be_none_are_refused():
+    with pytest.raises(DiagnosticError, match=r"Unsure has several results, whose gradients may be None"):
+        traced(Part(lambda m, x: Unsure.apply(m.linear(x))[0].mean()))
+
+
+def test_a_gradient_of_a_function_within_the_step_is_refused():
+    def sloped(m, x):
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(Doubled.apply(m.linear(x)).sum(), x)
+        return slope.mean() + m.linear(x).mean()
+
+    with pytest.raises(DiagnosticError, match=r"error\[torch-op\]: .*no derivative here"):
+        traced(Part(sloped))
 
 
 def test_a_backward_that_branches_on_data_is_refused_at_its_line():
@@ -294,3 +330,16 @@ def test_lazy_modules_are_made():
     assert traced(model, lambda m, x: m(x).mean()).state["0.weight"].shape == (3, 4)
     assert model[0].in_features == 4
     assert model[1].num_batches_tracked == 0
+
+
+def backward_within(m, x):
+    x = x.detach().requires_grad_()
+    m.linear(x).sum().backward()
+    return (x.grad * m.linear(x)).mean()
+
+
+def test_backward_within_a_step_is_refused_at_its_line():
+    line = backward_within.__code__.co_firstlineno + 2
+    words = r"calls backward\(\) within the step(.|\n)*torch\.autograd\.grad"
+    with pytest.raises(DiagnosticError, match=rf"test_trial_steps\.py:{line}:?\d*: error\[torch-export\]: .*{words}"):
+        traced(Part(backward_within))
