@@ -12,7 +12,7 @@ import inspect
 import math
 import operator
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast
 from pstranspile.frontends.torch.packed import NAMESPACE
 from pstranspile.frontends.torch.refusals import CALLED, user_line
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 
 # Calls in a step of torch.
 
@@ -195,6 +196,7 @@ def _refused(message: str) -> DiagnosticError:
 def exported_backwards(torch: Any, calls: Sequence[Call]) -> Generator[None]:
     """Has an export that runs the code have the backwards of functions in its graph. `calls` are those of a step."""
     within: list[Any] = []
+    kept: list[_Kept] = []
     count = 0
 
     def apply_and_mark(own: Callable[..., Any], function: Any, arguments: Sequence[Any], named: Any) -> Any:
@@ -210,16 +212,38 @@ def exported_backwards(torch: Any, calls: Sequence[Call]) -> Generator[None]:
                 raise ValueError(f"its export calls {function.__name__} where a step calls {call.function.__name__}")
         within.append(function)
         try:
-            return _marked(torch, call, given)
+            return _marked(torch, call, given, kept)
         finally:
             within.pop()
 
     with _applied_by(torch, apply_and_mark):
         yield
+    for one in kept:
+        if one.tensor._version != one.version:
+            message = f"{one.function} keeps a tensor for its backward that the step writes into afterwards"
+            raise DiagnosticError([error("torch-op", message, one.place, notes=[CALLED])])
 
 
-def _marked(torch: Any, call: Call, given: Sequence[Any]) -> Any:
-    """What a call of a function gives, with the backward in the graph if it has one."""
+class _Kept(NamedTuple):
+    """A tensor that a function keeps for its backward, as it is at the end of its call."""
+
+    function: str
+    tensor: Any
+    version: int
+    place: Location | None
+
+
+def _kept_by(torch: Any, function: Any, context: _Context) -> Iterator[_Kept]:
+    """The tensors in what forward and backward have in common."""
+    place = user_line("".join(traceback.format_stack()))
+    for value in vars(context).values():
+        for one in cast("Sequence[Any]", value) if isinstance(value, tuple | list) else (value,):
+            if isinstance(one, torch.Tensor):
+                yield _Kept(function.__name__, one, one._version, place)
+
+
+def _marked(torch: Any, call: Call, given: Sequence[Any], kept_tensors: list[_Kept]) -> Any:
+    """What a call of a function gives, with the backward in the graph if it has one. Adds to `kept_tensors`."""
     function, context = call.function, _Context(call.needed)
     inner = [one.detach() if isinstance(one, torch.Tensor) else one for one in given]
     inner = [one.clone() if is_written else one for one, is_written in zip(inner, call.written, strict=True)]
@@ -241,6 +265,7 @@ def _marked(torch: Any, call: Call, given: Sequence[Any]) -> Any:
         raise _refused(f"{name} has several results, whose gradients may be None (set_materialize_grads)")
     marks = _operators(torch)
     stands = {at: marks["upstream_gradient"](outputs[at]) for at in trained}
+    kept_tensors += _kept_by(torch, function, context)
     gradients = _gradients(torch, call, context, outputs, stands)
     wanted = [
         at for at, one in enumerate(gradients) if one is not None and call.needed[at] and given[at].is_floating_point()
@@ -350,6 +375,8 @@ def noted_gradients(torch: Any) -> Generator[list[Differentiation]]:
 
     def note(own: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         made: Any = own(*arguments, **named)
+        if torch._C._are_functorch_transforms_active():  # as within torch.func.grad
+            return made
         bound = _gradient_arguments(own, arguments, named)
         values = _tensors_in(made)
         noted.append(Differentiation(bool(bound["create_graph"]), tuple(one is not None for one in values)))
@@ -380,6 +407,8 @@ def exported_gradients(torch: Any, calls: Sequence[Differentiation]) -> Generato
 
     def mark(own: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         nonlocal count
+        if torch._C._are_functorch_transforms_active():
+            return own(*arguments, **named)
         call = calls[count % len(calls)]
         count += 1
         bound = _gradient_arguments(own, arguments, named)

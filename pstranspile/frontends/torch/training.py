@@ -735,7 +735,7 @@ class OwnBackwards:
                 self._ops.append(op)
                 self._require_own(op)
         block.ops[:] = kept
-        self._keep_old_values()
+        self._require_kept()
 
     def _require_own(self, op: Op) -> None:
         """Raises DiagnosticError for an op of a backward that writes a state."""
@@ -744,19 +744,15 @@ class OwnBackwards:
             message = f"the backward of a torch.autograd.Function writes {written[0]}, which is not translated"
             raise DiagnosticError([error("torch-op", message, op.location, notes=[CALLED])])
 
-    def _keep_old_values(self) -> None:
-        """Has backwards read the values that states have before the step overwrites them."""
+    def _require_kept(self) -> None:
+        """Raises DiagnosticError for a backward that reads a state which the step overwrites: torch calls it after."""
         block = self._draft.blocks[0]
         written = {name for op in block.ops for name in op.output_names}
-        read = dict.fromkeys(name for op in self._ops for name in op.input_names)
-        states = [name for name in read if name in written and name in block.vars and block.vars[name].persistable]
-        for name in states:
-            copy = self._draft.names.mint(f"{name}.part")
-            self._draft.declare(block.vars[name]._replace(name=copy, persistable=False, parameter=None), 0)
-            self._draft.stop_gradient.add(copy)
-            with self._draft.roles(OpRole.FORWARD):
-                block.ops.insert(0, self._draft.make("assign", {"X": name}, {"Out": copy}))
-            self._ops = [op._replace(inputs=_renamed(op.inputs, {name: copy})) for op in self._ops]
+        for op in self._ops:
+            for name in op.input_names:
+                if name in written and name in block.vars and block.vars[name].persistable:
+                    message = f"the backward of a torch.autograd.Function reads {name}, which the step writes before"
+                    raise DiagnosticError([error("torch-op", message, op.location, notes=[CALLED])])
 
     def put_back(self) -> None:
         """Has the ops of backwards take the places of gradients of calls, and results be what forwards compute."""

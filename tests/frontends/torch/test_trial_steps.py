@@ -175,6 +175,32 @@ def test_gradients_that_may_be_none_are_refused():
         traced(Part(lambda m, x: Unsure.apply(m.linear(x))[0].mean()))
 
 
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factors):
+        ctx.factors = factors
+        return x * factors
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factors, None
+
+
+def test_a_tensor_for_a_backward_that_is_written_afterwards_is_refused():
+    def changed(m, x):
+        factors = torch.ones(4)
+        made = Keeping.apply(m.linear(x), factors)
+        factors.mul_(2)
+        return made.mean()
+
+    line = changed.__code__.co_firstlineno + 2
+    words = (
+        rf"test_trial_steps\.py:{line}: error\[torch-op\]: Keeping keeps a tensor for its backward that the step writes"
+    )
+    with pytest.raises(DiagnosticError, match=words):
+        traced(Part(changed))
+
+
 def test_a_gradient_of_a_function_within_the_step_is_refused():
     def sloped(m, x):
         x = x.detach().requires_grad_()
