@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
-from pstranspile.compiler.analysis.reductions import is_linear_backward
 from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, describe_type, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
@@ -342,8 +341,8 @@ def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[
     in that, or each summed parameter, is divided by n.
     """
     ops = trainer.main.program.main_block.ops
-    if gradients and not is_linear_backward(trainer.main.program):
-        divided = {name for op in ops for name in op.input_names if _divides(op, name, trainers)}
+    divided = {name for op in ops for name in op.input_names if _divides(op, name, trainers)}
+    if gradients and not divided.isdisjoint(reduced):  # where a backward is not linear
         for _, op in _reductions(trainer.main):
             for name in op.inputs.get("X", ()):
                 if name not in divided:

@@ -265,7 +265,7 @@ def _marked(torch: Any, call: Call, given: Sequence[Any], kept_tensors: list[_Ke
         raise _refused(f"{name} has several results, whose gradients may be None (set_materialize_grads)")
     marks = _operators(torch)
     stands = {at: marks["upstream_gradient"](outputs[at]) for at in trained}
-    kept_tensors += _kept_by(torch, function, context)
+    kept_tensors.extend(_kept_by(torch, function, context))
     gradients = _gradients(torch, call, context, outputs, stands)
     wanted = [
         at for at, one in enumerate(gradients) if one is not None and call.needed[at] and given[at].is_floating_point()
