@@ -58,8 +58,8 @@ DERIVATIVES = """
   on data or writes a state, and functions in Python of PyTorch's own are refused.
 - `torch.autograd.grad` within a step, as in a gradient penalty, gives what PyTorch derives of the operators between
   its tensors, and has gradients in turn with `create_graph=True`: also of gradients, and of parameters. It is refused
-  for operators whose backward is not translated, such as `max_pool2d`, for a `torch.autograd.Function`, and with
-  `is_grads_batched`. `backward()` within a step, and `torch.func`, are refused.
+  for operators whose backward is not translated, for a `torch.autograd.Function`, and with `is_grads_batched`.
+  `backward()` within a step, and `torch.func`, are refused.
 """
 """What stands before packed sequences, of derivatives that the code states or asks for."""
 
