@@ -813,7 +813,7 @@ def _detach_blocks(torch: Any, exported: Any) -> None:
     graphs = [one for one in exported.graph_module.modules() if hasattr(one, "graph")]
     changed: set[Any] = set()
     for module in graphs:
-        if _drop_moves(torch, module.graph) + _detach_in_place(torch, module.graph, detach):
+        if _detach_in_place(torch, module.graph, detach):
             changed.add(module)
     with_gradient = _with_gradient(torch, exported)
     for module in graphs:
@@ -851,16 +851,6 @@ def _detach_in_place(torch: Any, graph: Any, detach: Any) -> bool:
         node.target = detach
         for user in [one for one in tensor.users if order[one] > order[node]]:
             user.replace_input_with(tensor, node)
-    return bool(found)
-
-
-def _drop_moves(torch: Any, graph: Any) -> bool:
-    """Removes each `set_` of a tensor to itself, which is left of a module that is moved to where it is."""
-    found = [node for node in graph.nodes if node.target is torch.ops.aten.set_.source_Tensor]
-    found = [node for node in found if node.args[0] is node.args[1]]
-    for node in found:
-        node.replace_all_uses_with(node.args[0])
-        graph.erase_node(node)
     return bool(found)
 
 
