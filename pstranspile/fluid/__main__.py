@@ -137,7 +137,7 @@ class Options(NamedTuple):
     """The name of the module that is run as the script, "" if the script is a file."""
 
 
-class Stopped(BaseException):
+class ScriptStop(BaseException):
     """Raised to end the script, when it has reached the point that the options ask about."""
 
 
@@ -341,12 +341,12 @@ class ScriptRun:
         if other:
             print(f"{self._command}: {other}", file=sys.stderr)
             self._status = 2
-            raise Stopped
+            raise ScriptStop
         if self.options.explain:
             from pstranspile.compiler.explain import answer_text, explain_job, of_compiled
 
             self._status = show(answer_text(explain_job(of_compiled(compiled)), full=self.options.all))
-            raise Stopped
+            raise ScriptStop
         if self.options.check:
             from pstranspile.proof.check import check
             from pstranspile.proof.report import report_text
@@ -355,7 +355,7 @@ class ScriptRun:
             assert compiled.job is not None
             made = check(compiled.source, compiled.job, result=compiled, programs=turns)
             self._status = show(report_text(made, every=self.options.all)) or (0 if made.holds else 1)
-            raise Stopped
+            raise ScriptStop
 
     def _write(self, folder: Path) -> None:
         from pstranspile.compiler.folders import files_of
@@ -466,7 +466,7 @@ def _run(session: ScriptRun) -> int:
                 runpy.run_module(options.module, run_name="__main__", alter_sys=True)
             else:
                 runpy.run_path(options.script, run_name="__main__")
-    except Stopped:
+    except ScriptStop:
         pass
     except SystemExit as stop:
         if not stop.code:

@@ -18,8 +18,8 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import Talker
 from pstranspile.fluid.running.devices import (
     Devices,
-    Fed,
     Replicas,
+    RunFeed,
     adds_up_rows,
     has_own_control,
     require_for_all,
@@ -27,9 +27,9 @@ from pstranspile.fluid.running.devices import (
     values_by_device,
 )
 from pstranspile.fluid.running.feeding import (
-    Again,
-    Alike,
+    CheckedRun,
     Facts,
+    RepeatedRun,
     as_lodtensor,
     convert_fetched_value,
     declare_any_rows,
@@ -111,8 +111,8 @@ class Executor:
         self._talker = Talker()
         self._facts: dict[int, Facts] = {}
         self._as_fed: Cache = {}
-        self._alike: dict[int, Alike] = {}
-        self._again: Again | None = None
+        self._alike: dict[int, CheckedRun] = {}
+        self._again: RepeatedRun | None = None
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._dataset_prints: PrintCounts | None = None
@@ -202,7 +202,7 @@ class Executor:
         ran = id(plain.freeze())
         alike, facts = self._alike.get(ran), self._facts.get(ran)
         if alike and facts and program is plain and fetch_list.__class__ is list and alike.names == names:
-            self._again = Again(plain, fetch_list, scope, alike, facts.drawn_names)
+            self._again = RepeatedRun(plain, fetch_list, scope, alike, facts.drawn_names)
         if getattr(program, "device_count", 1) == 1:
             return [convert_fetched_value(made[name], name, return_numpy) for name in names]
         parts = of_devices or {name: [made[name]] for name in names}
@@ -229,18 +229,18 @@ class Executor:
         ]
         return whole._prune_with_input(fed_names(feed), [*(fetch_list or []), *updates])  # pyright: ignore[reportPrivateUsage]
 
-    def _feed_with_readers(self, program: Program, feed: Any, devices: int) -> Fed:
+    def _feed_with_readers(self, program: Program, feed: Any, devices: int) -> RunFeed:
         fed = normalize_feed(feed, devices)
         for reader in program.readers:
             if reader.started and not {name_of(name) for name in fed.values}.issuperset(reader.names):
                 more = join_feeds(reader.next(devices))
-                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
+                fed = RunFeed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
         if devices > 1 and trains(program):
             require_for_all(fed, devices, program.drafts[0].vars)
         return fed
 
     def _values(
-        self, program: Program, fed: Fed, names: list[str], scope: Scope, devices: int
+        self, program: Program, fed: RunFeed, names: list[str], scope: Scope, devices: int
     ) -> tuple[Mapping[str, Any], Mapping[str, list[Any]]]:
         """Two mappings by name: the fetched values, and for those that differ from device to device, the list of each
         device's value.
@@ -288,7 +288,7 @@ class Executor:
         played = declared_as_fed(frozen, values, self._as_fed)
         if form is not None and not wide and of_any_rows(frozen, fed.values):
             self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
-            self._alike[id(frozen)] = Alike(frozen, names, form, played, frozenset(values))
+            self._alike[id(frozen)] = CheckedRun(frozen, names, form, played, frozenset(values))
         if devices == 1 or not names:
             return run(played, values, names, scope.core, slices=facts.drawn_names, watchers=watchers()), {}
         parts = shares(values, rows, devices)

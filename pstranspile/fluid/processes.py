@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from typing import IO, Any, NamedTuple, NoReturn
 
-from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
+from pstranspile.cluster.net.supervisor import LogFolderInUse, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.running.flags import LAUNCHER, MEETING, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import did_you_mean, quantity
@@ -393,7 +393,7 @@ def run_script(
         if log_dir:
             try:
                 earlier = at_end.enter_context(log_folder(Path(log_dir), _LOGS))
-            except LogsTaken:
+            except LogFolderInUse:
                 _say(f"error: another launch writes its logs into {log_dir}; give this one another --log_dir")
                 return 2
             except OSError as problem:

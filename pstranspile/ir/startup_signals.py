@@ -17,7 +17,7 @@ _process = os.getpid()
 """The process whose signals are sent again, not those that are forked from it."""
 
 
-class ToldToEnd(SystemExit):
+class EndSignal(SystemExit):
     """A signal ends the process. The exit status is the one that shells report for a process that a signal ended.
 
     An exception from a signal handler is lost where Python cleans up after an object, or where a library drops all
@@ -46,7 +46,7 @@ def _send_again(number: int) -> None:
 def _end(number: int, _: object) -> None:
     """Ends the process through an exception, so that unfinished output is removed."""
     _told.append(number)
-    raise ToldToEnd(number)
+    raise EndSignal(number)
 
 
 def _interrupt(number: int, _: object) -> None:

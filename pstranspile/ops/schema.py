@@ -31,7 +31,7 @@ from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pstranspile.ops.facts import Stated
+    from pstranspile.ops.facts import StatedFacts
 
 
 class Slot(NamedTuple):
@@ -294,7 +294,7 @@ def declare(
     table_lookup: bool = False,
     may_lack: str = "",
     doc: str = "",
-    **facts: Unpack[Stated],
+    **facts: Unpack[StatedFacts],
 ) -> OpSchema:
     """Declares an op type and returns its schema.
 
@@ -360,7 +360,7 @@ def declare_gradient(
     op_type: str = "",
     row_wise: bool = False,
     may_lack: str = "",
-    **facts: Unpack[Stated],
+    **facts: Unpack[StatedFacts],
 ) -> OpSchema:
     """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` is given, with facts of its own.
 

@@ -30,11 +30,19 @@ from pstranspile.proof.compare import (
     plain,
     scale_difference,
 )
-from pstranspile.proof.explanations import TRAINERS, Computed, Machines, Meaning, compares_rows, meaning_of, of_integers
+from pstranspile.proof.explanations import (
+    TRAINERS,
+    ComputedValues,
+    Machines,
+    Meaning,
+    compares_rows,
+    meaning_of,
+    of_integers,
+)
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
-from pstranspile.proof.workload import Given, in_doubles, metrics_of, micro_batches, sums_of, values_in_doubles
+from pstranspile.proof.workload import CheckInput, in_doubles, metrics_of, micro_batches, sums_of, values_in_doubles
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy
@@ -209,7 +217,7 @@ def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float, close: float) 
 # precision; the states of optimizers are not among them.
 
 
-class Differing(NamedTuple):
+class DifferingVariables(NamedTuple):
     """The parameters (compared by their gradients), losses and states whose values on the shares do not combine to the
     value on the whole batch: by name, the first step, counted from 1, in which they don't.
 
@@ -251,7 +259,7 @@ class Differing(NamedTuple):
         return verdict._replace(deviation=deviation, tolerance=OF_CHANGE, settled_by=GRADIENTS)
 
 
-def differing_gradients(given: Given, start: Snapshot) -> Differing:
+def differing_gradients(given: CheckInput, start: Snapshot) -> DifferingVariables:
     """Trains the cluster again, and compares whole batch and shares before every step. `start` holds the values with
     which the single machine starts.
     """
@@ -274,15 +282,15 @@ def differing_gradients(given: Given, start: Snapshot) -> Differing:
                     first.setdefault(name, step + 1)
             cluster.run_to(step + 1)
     except DiagnosticError as problem:
-        return Differing(first, problem.diagnostics[0].message, deviations)
+        return DifferingVariables(first, problem.diagnostics[0].message, deviations)
     cluster.finish()
-    return Differing(first, "", deviations)
+    return DifferingVariables(first, "", deviations)
 
 
 class _ComparedStep:
     """The ops of a step before the optimizer, computed on the whole batch and on the shares."""
 
-    def __init__(self, given: Given, half: Halves, owner: str, step: int, held: ClusterValues):
+    def __init__(self, given: CheckInput, half: Halves, owner: str, step: int, held: ClusterValues):
         self.given, self.half, self.step = given, half, step
         kept = {name: held.value(name) for name in sorted(kept_of(half, half.first))}
         self.values = values_in_doubles({name: value for name, value in kept.items() if value is not None})
@@ -806,7 +814,7 @@ class Suspicion:
             run = Evaluation(program, self.held, self.feeds[0], seed=self.seed, stream=0)
             return run.go(self.half.first, keep=[name]).take(name)
 
-        computed = Computed(on_shares, on_whole, micro_batches(program))
+        computed = ComputedValues(on_shares, on_whole, micro_batches(program))
         made: Meaning = meaning_of(op, program, self.machines, computed, self.crossed, self.step)
         if made.vague and (origin := self._differing_integers(op)) is not None:
             found = meaning_of(origin, program, self.machines, computed, self.crossed, self.step)

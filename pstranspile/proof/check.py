@@ -34,7 +34,7 @@ from pstranspile.ops import facts_of
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.explanations import machines_of
-from pstranspile.proof.faults import Faultless, check_faults
+from pstranspile.proof.faults import FaultlessRun, check_faults
 from pstranspile.proof.halves import Halves, halves_of
 from pstranspile.proof.replays import (
     Ledger,
@@ -56,7 +56,7 @@ from pstranspile.proof.training import (
     train_both,
     zeros_for_metrics,
 )
-from pstranspile.proof.workload import Given, OnProgress, Watch, Workload, precisely
+from pstranspile.proof.workload import CheckInput, OnProgress, Watch, Workload, precisely
 from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import is_divided
@@ -197,7 +197,7 @@ def check(
         usual = rows_of_example(module.example) or ROWS_PER_TRAINER * job.trainers
         data, one_sided = made_feeds(workload, batch or usual, seed, job.trainers, module)
     workload.feeds(data).require(workload.steps)
-    given = Given(
+    given = CheckInput(
         module, with_wrong_starts(result or compile(module, job, plan=plan), workload), workload, data, init, seed
     )
     with naming_inputs(workload, made=feeds is None):
@@ -220,7 +220,7 @@ def check(
         report = report._replace(causes=tuple(_causes(given, first, shown, report.different)))
     if faults is not None:
         workload.progress("with faults: step", 0, workload.steps)
-        sound = Faultless(first.parameters, not report.different, bool(report.shares))
+        sound = FaultlessRun(first.parameters, not report.different, bool(report.shares))
         faulty = check_faults(given, faults, sound if promise is Promise.ALWAYS else None)
         report = report._replace(faulty=faulty._replace(unreached_allowed=unreached))
     return report
@@ -291,7 +291,7 @@ class _FirstRun(NamedTuple):
     refused: str
 
 
-def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
+def _first_run(given: CheckInput, *, ends: bool, parameters: bool) -> _FirstRun:
     """Trains both sides in single precision. Programs that keep more than `LARGE` are also replayed against the
     source.
     """
@@ -330,7 +330,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
     )
 
 
-def _compare_fault_free(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
+def _compare_fault_free(given: CheckInput, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
     """Compares both sides without faults and in one order of events.
 
     Returns the report, and the reasons for deviations on servers. The verdicts are of double precision if possible.
@@ -378,7 +378,7 @@ def _opaque(module: Module) -> tuple[str, ...]:
     return tuple(f"{place}: {what}" if place is not None else what for place, what in told if what)
 
 
-def _given_whole(given: Given) -> tuple[str, ...]:
+def _given_whole(given: CheckInput) -> tuple[str, ...]:
     """The inputs, sorted, if all of them declare their batch size and so every trainer receives the same data; else
     none.
     """
@@ -411,7 +411,9 @@ def _plans(made: Compiled) -> list[Plan]:
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
 
-def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
+def _other_schedules(
+    given: CheckInput, start: Snapshot, schedules: int, wanted: Snapshot
+) -> tuple[tuple[int, str], ...]:
     """The numbers of the schedules that end with values other than `wanted`, each with the first variable that
     differs.
     """
@@ -431,11 +433,11 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
     return tuple(result)
 
 
-def _other_orders(given: Given, schedules: int) -> list[str]:
+def _other_orders(given: CheckInput, schedules: int) -> list[str]:
     """What is wrong in other orders of events of a job whose servers wait for nobody."""
     plans = _plans(given.made)
 
-    def run(given: Given) -> list[str]:
+    def run(given: CheckInput) -> list[str]:
         result: list[str] = []
         for schedule in range(1, schedules + 1):
             result += held_in_order(given, schedule, Ledger(plans))
@@ -446,7 +448,7 @@ def _other_orders(given: Given, schedules: int) -> list[str]:
 
 
 def _of_shares(
-    given: Given,
+    given: CheckInput,
     half: Halves,
     held: Snapshot,
     feed: Mapping[str, Any],
@@ -473,7 +475,7 @@ def _of_shares(
     return []
 
 
-def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
+def _causes(given: CheckInput, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
     """The ops that cause differences: first those on trainers, then those on servers (from `shown`).
 
     The first step of each program is searched. If no cause is found there, the steps of `_steps_to_search` are
@@ -510,7 +512,9 @@ def _steps_to_search(different: Sequence[Verdict], uneven: int) -> list[int]:
     return sorted(step for step in steps if step >= 0)[:MOST_SEARCHED]
 
 
-def _later_causes(given: Given, halves: Mapping[str, Halves], start: Snapshot, steps: Sequence[int]) -> list[Cause]:
+def _later_causes(
+    given: CheckInput, halves: Mapping[str, Halves], start: Snapshot, steps: Sequence[int]
+) -> list[Cause]:
     """The causes in the first of `steps` that shows any. Each step starts from the values of the cluster before it."""
     if not steps:
         return []

@@ -86,7 +86,7 @@ Snapshot = Mapping[str, Any]
 """Values of variables after a step, by name."""
 
 
-class Seen(NamedTuple):
+class StepValues(NamedTuple):
     """The values of both sides after a step, which counts from 1. Observers must not keep or modify them.
 
     `fetched` has pairs of losses and results, cluster first. `cluster` returns the cluster's value of a variable, None
@@ -269,7 +269,7 @@ class Comparison:
         step.
         """
 
-    def look(self, seen: Seen) -> None:
+    def look(self, seen: StepValues) -> None:
         """Compares the values of both sides after a step."""
         for label, (cluster, single) in seen.fetched.items():
             self.fetched[label].add(seen.step, cluster, single)
@@ -324,7 +324,7 @@ class PreciseComparison:
         self.deviations: dict[Verdict, float] = {}
         """The largest deviation of each variable."""
 
-    def look(self, seen: Seen) -> None:
+    def look(self, seen: StepValues) -> None:
         """Compares the values of both sides after a step."""
         largest = {True: 0.0, False: 0.0}
         for name, value in seen.single.items():

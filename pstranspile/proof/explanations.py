@@ -58,7 +58,7 @@ class Meaning(NamedTuple):
     """Whether nothing can be said of what the op does with the rows of the batch."""
 
 
-class Computed(NamedTuple):
+class ComputedValues(NamedTuple):
     """Functions that return the values of a variable in a step."""
 
     on_shares: Callable[[str], Mapping[int, Any]]
@@ -91,7 +91,7 @@ _GATHER = "gather the rows of all ranks before, as torch.distributed.nn.function
 
 
 def meaning_of(
-    op: Op, program: Program, machines: Machines, computed: Computed, pairs: Collection[str], step: int
+    op: Op, program: Program, machines: Machines, computed: ComputedValues, pairs: Collection[str], step: int
 ) -> Meaning:
     """Explains why an op of a training program is a cause.
 
@@ -201,7 +201,9 @@ def _is_float(name: str, program: Program) -> bool:
     return var is not None and var.tensor is not None and var.tensor.dtype.text in ("f16", "f32", "f64")
 
 
-def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning:
+def _of_reduction(
+    op: Op, kind: str, program: Program, machines: Machines, computed: ComputedValues, step: int
+) -> Meaning:
     """The explanation for a sum or a mean over rows."""
     division = _division(op, program)
     if division is not None:
@@ -213,7 +215,9 @@ def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, compu
     return made._replace(doubtful=doubtful)
 
 
-def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning:
+def _of_undivided(
+    op: Op, kind: str, program: Program, machines: Machines, computed: ComputedValues, step: int
+) -> Meaning:
     """The explanation for a sum or a mean over rows that no division turns into another mean."""
     one, ofall = machines.kind, f"{machines.kind}s"
     shares = _arrays(computed.on_shares(op.input("X") or ""))
@@ -272,7 +276,7 @@ def _is_row_selection(name: str, program: Program) -> bool:
 
 
 def _of_division(
-    op: Op, division: Op, program: Program, machines: Machines, computed: Computed, step: int
+    op: Op, division: Op, program: Program, machines: Machines, computed: ComputedValues, step: int
 ) -> Meaning | None:
     """The explanation for a sum that is the dividend or the divisor of a division.
 
@@ -344,7 +348,7 @@ def _order_of(op: Op, program: Program) -> tuple[tuple[Op, str], ...]:
     return ()
 
 
-def _of_quotient(op: Op, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning | None:
+def _of_quotient(op: Op, program: Program, machines: Machines, computed: ComputedValues, step: int) -> Meaning | None:
     """The explanation for the quotient of two means, such as that of losses and that of a mask; None for another."""
     counted, above = (_reduction_of(op.input(name) or "", program) for name in ("Y", "X"))
     if counted is None or above is None or not facts_of(counted.type).mean_of_rows or not _of_whole_batch(op, program):
@@ -355,7 +359,7 @@ def _of_quotient(op: Op, program: Program, machines: Machines, computed: Compute
 
 
 def _of_equal_counts(
-    divisor: str, shares: Mapping[int, Any], program: Program, machines: Machines, computed: Computed, step: int
+    divisor: str, shares: Mapping[int, Any], program: Program, machines: Machines, computed: ComputedValues, step: int
 ) -> Meaning | None:
     """The explanation for a mean of which every machine has the same count, but one machine does not have that of all
     together: it deals the whole batch to micro-batches otherwise, or the least count of a mean is 1. None if it has.

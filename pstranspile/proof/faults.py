@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message, step_label
 from pstranspile.cluster.machines.rings import RingListener
-from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
+from pstranspile.cluster.machines.scenario import Crash, Departure, Scenario
 from pstranspile.cluster.machines.server import Contributions, Server, ServerListener
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, largest_change, plain, same_in_doubles
 from pstranspile.proof.replays import Ledger, held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
 from pstranspile.proof.training import SingleMachine, start_cluster
-from pstranspile.proof.workload import Given, precisely
+from pstranspile.proof.workload import CheckInput, precisely
 from pstranspile.runtime.run.batch import concat_shares
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import is_divided
@@ -122,7 +122,7 @@ Alike: TypeAlias = "Callable[[str, Any, Any, float], bool]"
 """Whether two values of a variable count as equal: by name, value, expected value, and largest relative difference."""
 
 
-class Faultless(NamedTuple):
+class FaultlessRun(NamedTuple):
     """The run without faults: its final parameters, and whether it kept the promise of the mode.
 
     `uneven` tells whether shares had different numbers of rows.
@@ -133,7 +133,7 @@ class Faultless(NamedTuple):
     uneven: bool = False
 
 
-def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Faulty:
+def check_faults(given: CheckInput, faults: Scenario, sound: FaultlessRun | None) -> Faulty:
     """Runs a cluster with faults and returns the outcome.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not if the cluster gets stuck.
@@ -144,7 +144,7 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     if run.stuck:
         return result
     if sound is None:
-        if any(isinstance(event, Leave | Crash) for event in faults.events):
+        if any(isinstance(event, Departure | Crash) for event in faults.events):
             return result
         held, _ = precisely(given, lambda given: held_to_source(given, None, faults))
         return result._replace(wrong=(*result.wrong, *held.problems), held=True)
@@ -178,7 +178,7 @@ class _Sums(RingListener):
 class _FaultyRun:
     """A run with faults, up to its end or to the point where the cluster gets stuck."""
 
-    def __init__(self, given: Given, faults: Scenario):
+    def __init__(self, given: CheckInput, faults: Scenario):
         self.cluster = start_cluster(given, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
@@ -295,7 +295,7 @@ def _absences(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[A
 # The single machine on the rows of the trainers that counted.
 
 
-def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
+def _train(given: CheckInput, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
     """Trains a single machine in each step on the shares of the trainers that counted.
 
     Returns its final parameters, and its initial values. Steps in which no trainer counted are left out.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart, layout_of
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout, VariablePart, layout_of
 from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_name
@@ -24,7 +24,7 @@ from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, largest_change, plain, same_arrays, same_bits
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
-from pstranspile.proof.workload import Given
+from pstranspile.proof.workload import CheckInput
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.large.table import LargeTable, TableState
@@ -39,7 +39,7 @@ from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 Place: TypeAlias = "tuple[str, str]"
 """A variable on a machine: the role name of the machine, and the name of the variable there."""
 
-Origins: TypeAlias = "Mapping[Place, tuple[Placed, VariablePart]]"
+Origins: TypeAlias = "Mapping[Place, tuple[VariableLayout, VariablePart]]"
 """The variable of the job that each place holds, and which part of it."""
 
 MOST_CHANGED = 1 / 8
@@ -132,7 +132,7 @@ class MachineValues(MutableMapping[Place, Value]):
         """Drops the array that was built for a variable, so that its holder may modify it; False if none was built."""
         return self._made.pop(name, None) is not None
 
-    def following(self, placed: Placed, whole: Value) -> None:
+    def following(self, placed: VariableLayout, whole: Value) -> None:
         """Sets a whole variable, and with it the value at every place that holds a part of it."""
         self.wholes[placed.name] = whole
         for part in placed.holders:
@@ -171,7 +171,7 @@ def values_kept(
     return result
 
 
-def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Value:
+def _whole(placed: VariableLayout, now: Mapping[Place, Value], wholes: list[Any]) -> Value:
     """A variable assembled from its parts; None if parts are missing or do not fit.
 
     If one of `wholes` has the same values, that array is returned.
@@ -190,7 +190,7 @@ def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Val
 # The update of one slice of a parameter on its server, by the optimizer of the source program.
 
 
-class Owned(NamedTuple):
+class OwnedSlice(NamedTuple):
     """A slice of a parameter, the parameter, and the role name of the server that owns the slice."""
 
     parameter: PlannedParameter
@@ -198,11 +198,11 @@ class Owned(NamedTuple):
     server: str
 
 
-def owned_slices(plan: Plan) -> Iterator[Owned]:
+def owned_slices(plan: Plan) -> Iterator[OwnedSlice]:
     """All slices of a plan."""
     for parameter in plan.parameters:
         for s in parameter.slices:
-            yield Owned(parameter, s, f"pserver_{plan.pservers.index(s.endpoint)}")
+            yield OwnedSlice(parameter, s, f"pserver_{plan.pservers.index(s.endpoint)}")
 
 
 def piece_of(gradient: Value, s: Slice) -> Value:
@@ -235,7 +235,7 @@ class SliceUpdates:
         assert self.half.facts is not None
         return self.half.facts.roles.learning_rate
 
-    def names(self, owned: Owned) -> dict[str, str]:
+    def names(self, owned: OwnedSlice) -> dict[str, str]:
         """The variables on the owning server that the update of a slice reads or writes: source name -> name there."""
         key = owned.slice.name, owned.slice.number
         if key not in self._names:
@@ -246,7 +246,7 @@ class SliceUpdates:
             self._names[key] = {name: part.name for name, part in result.items()}
         return self._names[key]
 
-    def _part(self, name: str, owned: Owned) -> VariablePart | None:
+    def _part(self, name: str, owned: OwnedSlice) -> VariablePart | None:
         parts = self.parts.get((owned.server, name), [])
         if len(parts) < 2:
             return parts[0] if parts else None
@@ -257,7 +257,7 @@ class SliceUpdates:
     def apply(
         self,
         values: Mapping[Place, Value],
-        owned: Owned,
+        owned: OwnedSlice,
         gradient: Value,
         step: int,
         counters: Mapping[str, Value] | None = None,
@@ -274,7 +274,7 @@ class SliceUpdates:
     def apply_whole(
         self,
         values: Mapping[Place, Value],
-        owned: Owned,
+        owned: OwnedSlice,
         whole: Mapping[str, Value],
         gradient: Value,
         step: int,
@@ -292,7 +292,7 @@ class SliceUpdates:
         ops = [self.half.program.main_block.ops[index] for index in self.ops.get(parameter, ())]
         return any((schema := schema_of(op.type)) is not None and schema.whole_norm for op in ops)
 
-    def _own(self, values: Mapping[Place, Value], owned: Owned) -> dict[str, Value]:
+    def _own(self, values: Mapping[Place, Value], owned: OwnedSlice) -> dict[str, Value]:
         names = self.names(owned)
         held = {name: values.get((owned.server, there)) for name, there in names.items()}
         return {name: value for name, value in held.items() if value is not None}
@@ -320,7 +320,7 @@ class SliceUpdates:
             run.go((index,))
         return run
 
-    def written(self, owned: Owned) -> dict[str, Place]:
+    def written(self, owned: OwnedSlice) -> dict[str, Place]:
         """The places that the update of a slice writes: source name -> place."""
         ops, names = self.half.program.main_block.ops, self.names(owned)
         written = dict.fromkeys(n for i in self.ops[owned.parameter.name] for n in ops[i].output_names)
@@ -389,7 +389,7 @@ class Replay(ABC):
     part = 1.0
     """The factor of the gradients with which the backward pass on a trainer begins."""
 
-    def __init__(self, given: Given, cluster: Cluster):
+    def __init__(self, given: CheckInput, cluster: Cluster):
         self.made, self.workload, self.seed = given.made, given.workload, given.seed
         self.cluster = cluster
         self.layout = layout_of(self.made)

@@ -21,7 +21,7 @@ from pstranspile.proof.replay import (
     BY_ID,
     NO_ROWS,
     MachineValues,
-    Owned,
+    OwnedSlice,
     Place,
     Replay,
     SliceUpdates,
@@ -32,7 +32,7 @@ from pstranspile.proof.replay import (
 )
 from pstranspile.proof.report import OWN_NORM, Applied, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
-from pstranspile.proof.workload import Given
+from pstranspile.proof.workload import CheckInput
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import nothing_of
@@ -144,12 +144,12 @@ class Event(NamedTuple):
 class EventReplay(Replay):
     """A replay that follows the order in which the servers received messages."""
 
-    def __init__(self, given: Given, cluster: Cluster):
+    def __init__(self, given: CheckInput, cluster: Cluster):
         super().__init__(given, cluster)
         self.events: list[Event] = []
         self.cluster.network.observe(self._watch)
         self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
-        self.slices: dict[Place, Owned] = {}
+        self.slices: dict[Place, OwnedSlice] = {}
         """The slices by server and name of the variable there."""
         for plan in self.plans:
             self.slices.update({(owned.server, owned.slice.name): owned for owned in owned_slices(plan)})
@@ -187,7 +187,7 @@ class SyncReplay(Replay):
 
     single = SINGLE
 
-    def __init__(self, given: Given, cluster: Cluster):
+    def __init__(self, given: CheckInput, cluster: Cluster):
         super().__init__(given, cluster)
         self.rows: dict[str, SelectedRows] = {}
         """The mean gradients of the step that are sparse rows, by name."""
@@ -436,9 +436,9 @@ class AsyncReplay(EventReplay):
 
     waits = False
 
-    def __init__(self, given: Given, cluster: Cluster):
+    def __init__(self, given: CheckInput, cluster: Cluster):
         super().__init__(given, cluster)
-        self.sent: dict[Place, tuple[str, Owned]] = {}
+        self.sent: dict[Place, tuple[str, OwnedSlice]] = {}
         """The gradients by server and name there: the program that sends each, and the slice to which it belongs."""
         for name, half in self.halves.items():
             for owned in owned_slices(half.plan) if half.plan is not None else ():
@@ -469,7 +469,7 @@ class AsyncReplay(EventReplay):
     def show(
         self,
         updates: SliceUpdates,
-        owned: Owned,
+        owned: OwnedSlice,
         gradient: Value,
         piece: Value,
         step: int,
@@ -635,7 +635,7 @@ class _StepOfTrainers:
         if len(self.replay.feeds) == 1:
             self.replay.show(self.replay.updates[name], owned, gradient, piece, self.step, counters, changed)
 
-    def _backup(self, trainer: int, owned: Owned) -> Place:
+    def _backup(self, trainer: int, owned: OwnedSlice) -> Place:
         return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"
 
     def _answer(self, event: Event, place: Place) -> None:
@@ -673,7 +673,7 @@ class _StepOfTrainers:
 
     def _parameters(self, trainer: int) -> dict[str, Value]:
         """The whole parameters of which a trainer has fetched every slice."""
-        fetched, by_name = self.fetched.get(trainer, {}), dict[str, list[Owned]]()
+        fetched, by_name = self.fetched.get(trainer, {}), dict[str, list[OwnedSlice]]()
         for owned in sorted(self.replay.slices.values(), key=lambda owned: owned.slice.start):
             by_name.setdefault(owned.parameter.name, []).append(owned)
         places = {name: [(o.server, o.slice.name) for o in slices] for name, slices in by_name.items()}
@@ -819,7 +819,7 @@ class GeoReplay(EventReplay):
             deltas[trainer, name] = delta
         return deltas[trainer, name]
 
-    def _take_over(self, result: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
+    def _take_over(self, result: dict[Place, Value], trainer: int, owned: OwnedSlice, value: Value) -> None:
         """Adds the changes that a server received from other trainers to a trainer's slice."""
         place = f"trainer_{trainer}", owned.parameter.name
         train = own_copy(result[place])
@@ -840,7 +840,7 @@ class GeoReplay(EventReplay):
                     self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{what}")
 
 
-def replay_of(given: Given, cluster: Cluster) -> Replay:
+def replay_of(given: CheckInput, cluster: Cluster) -> Replay:
     """Makes the replay for the mode of a job. It must be made before the cluster starts."""
     plan = given.made.plan
     if plan.geo is not None:
@@ -872,7 +872,7 @@ def waits_for_nobody(plan: Plan) -> bool:
     return plan.geo is not None or settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
 
 
-def held_in_order(given: Given, schedule: int, ledger: Ledger) -> list[str]:
+def held_in_order(given: CheckInput, schedule: int, ledger: Ledger) -> list[str]:
     """Replays every step of the cluster against the source program, in the order of events that a seed gives.
 
     Returns the problems, those with gradients in `ledger` too, each with the number of the order.
@@ -886,7 +886,9 @@ def held_in_order(given: Given, schedule: int, ledger: Ledger) -> list[str]:
     return [f"schedule {schedule}: {problem}" for problem in (*replay.problems, *ledger.problems(restarts=False))]
 
 
-def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
+def held_to_source(
+    given: CheckInput, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None
+) -> ReplayResult:
     """Replays every step of a cluster against the source program.
 
     If `verdicts` are given, both sides are also compared, and the result has the verdicts with that comparison.

@@ -20,11 +20,11 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subjec
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
-from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, plain
+from pstranspile.proof.compare import Snapshot, StepValues, combine_fetched, is_zero, plain
 from pstranspile.proof.halves import Evaluation
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.values import feeds_like, inputs_of, make_feeds
-from pstranspile.proof.workload import Given, Workload, micro_batches
+from pstranspile.proof.workload import CheckInput, Workload, micro_batches
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.frame import Execution
@@ -307,7 +307,7 @@ class SingleMachine:
     from before the first step that runs that program.
     """
 
-    def __init__(self, given: Given):
+    def __init__(self, given: CheckInput):
         self.workload = given.workload
         self.seed = given.seed
         self.scope = Scope()
@@ -347,7 +347,7 @@ class SingleMachine:
 
 
 def start_cluster(
-    given: Given, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
+    given: CheckInput, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
 ) -> Cluster:
     """Makes the cluster, before its first step. With `watch` it fetches losses and results. `faults` is the scenario of
     faults to run.
@@ -422,7 +422,10 @@ class ClusterValues:
 
 
 def train_both(
-    single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object] | None, replay: Replay | None = None
+    single: SingleMachine,
+    held: ClusterValues,
+    look: Callable[[StepValues], object] | None,
+    replay: Replay | None = None,
 ) -> None:
     """Trains the single machine and the cluster of `held` step by step.
 
@@ -452,4 +455,4 @@ def train_both(
             fetched[workload.label(owner, name)] = combine_fetched(parts, weights, wanted[name])
         names = workload.metrics | workload.sums
         counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in names}
-        look(Seen(step + 1, fetched, held.value, single.values(), counts))
+        look(StepValues(step + 1, fetched, held.value, single.values(), counts))

@@ -39,7 +39,7 @@ from pstranspile.runtime.values import LoDTensor
 T = TypeVar("T")
 
 
-class Given(NamedTuple):
+class CheckInput(NamedTuple):
     """The input of a check: a module, its compile, the workload, the data, the initial values, and the seed."""
 
     module: Module
@@ -49,7 +49,7 @@ class Given(NamedTuple):
     init: Mapping[str, Any]
     seed: int
 
-    def in_doubles(self) -> Given:
+    def in_doubles(self) -> CheckInput:
         """The same input in double precision. Raises DiagnosticError if an op does not support f64."""
         module = module_in_doubles(self.module, self.made.plan.trainers)
         made = compiled_in_doubles(self.made, module)
@@ -57,10 +57,10 @@ class Given(NamedTuple):
         workload = Workload(module, of.text or None, of.steps, of.progress, of.shares, buffers=of.buffers)
         given = self.feeds
         feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(step) for step in given]
-        return Given(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
+        return CheckInput(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
 
 
-def precisely(given: Given, work: Callable[[Given], T]) -> tuple[T, str]:
+def precisely(given: CheckInput, work: Callable[[CheckInput], T]) -> tuple[T, str]:
     """Returns the result of `work` in double precision, and "".
 
     If double precision is refused, the result is of single precision, and the second value is the message.

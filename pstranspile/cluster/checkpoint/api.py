@@ -16,7 +16,15 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from pstranspile.cluster.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.cluster.checkpoint.manifest import Manifest, Settings, of_cluster
-from pstranspile.cluster.checkpoint.runs import KEPT, Identity, Source, Standing, Target, require_program, require_seed
+from pstranspile.cluster.checkpoint.runs import (
+    KEPT,
+    Identity,
+    RunProgress,
+    Source,
+    Target,
+    require_program,
+    require_seed,
+)
 from pstranspile.cluster.checkpoint.state import Memory, Scopes, assign, gather, require_machines
 from pstranspile.cluster.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.cluster.machines.cluster import Cluster
@@ -39,7 +47,7 @@ from pstranspile.runtime.run.step_feeds import Dealing
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class StatefulCommunicator(Protocol):
     """A communicator that keeps values besides its trainer's variables (geo-SGD: the last exchanged ones)."""
 
     def memory(self) -> Mapping[str, Any]:
@@ -69,7 +77,7 @@ def save_cluster(
     memory = {
         name: communicator.memory()
         for name, communicator in cluster.communicators.items()
-        if isinstance(communicator, Remembers)
+        if isinstance(communicator, StatefulCommunicator)
     }
     steps = steps_of(cluster)
     if cluster.source is not None:
@@ -123,7 +131,7 @@ def resume(
     for trainer in cluster.trainers:
         trainer.go_on_from(resumed.steps.get(trainer.name, resumed.step))
     for name, communicator in cluster.communicators.items():
-        if isinstance(communicator, Remembers):
+        if isinstance(communicator, StatefulCommunicator):
             communicator.recall(resumed.memory.get(name, {}))
     for server in cluster.servers:
         server.go_on_from(resumed.steps.get(server.name, resumed.step))
@@ -149,7 +157,7 @@ def run_with_checkpoints(
     if not cluster.started:
         cluster.start()
     layout, at = layout_of(job), _step_of(cluster)
-    standing = Standing(Identity(layout.fingerprint, cluster.seed), at) if at else None
+    standing = RunProgress(Identity(layout.fingerprint, cluster.seed), at) if at else None
     with closing(Target(folder, layout, standing, as_files=format == "files")) as target:
         _save_until(cluster, job, steps, target, every, keep, format, on_saved)
 

@@ -48,7 +48,7 @@ from pstranspile.runtime.values.encoding import encode, require_encodable
 # Values that a run starts from, or that a model is served with: of a checkpoint, of results, or of Fluid's files.
 
 
-class Starting(NamedTuple):
+class StartingValues(NamedTuple):
     """Values of variables by name, and the findings to report about them."""
 
     values: dict[str, Any]
@@ -73,7 +73,7 @@ def resolve_checkpoint(path: str) -> str:
     return str(newest(path)) if is_checkpoint(path) else path
 
 
-def starting_values(path: str | None, program: Program, startup: Program | None = None) -> Starting:
+def starting_values(path: str | None, program: Program, startup: Program | None = None) -> StartingValues:
     """The persistable variables that a run of a program starts from; none without a path.
 
     The path is a checkpoint, or a folder of some, of which it is the newest; a file of results, of which these are the
@@ -83,7 +83,7 @@ def starting_values(path: str | None, program: Program, startup: Program | None 
     exist.
     """
     if not path:
-        return Starting({})
+        return StartingValues({})
     there, checkpoint = _read(path, program)
     findings = [
         error("run-file-unusable", f"{name} is a large table, of which it has only rows: --resume takes them", here)
@@ -102,7 +102,7 @@ def starting_values(path: str | None, program: Program, startup: Program | None 
         for name in missing
         for here in [Location(checkpoint)]
     )
-    return Starting(values, tuple(told))
+    return StartingValues(values, tuple(told))
 
 
 def served_values(path: str, program: Program, names: Iterable[str]) -> dict[str, Any]:

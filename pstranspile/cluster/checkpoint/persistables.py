@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart, layout_of, trainer_variables
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout, VariablePart, layout_of, trainer_variables
 from pstranspile.cluster.checkpoint.manifest import TABLES, require_names, table_file
 from pstranspile.cluster.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compiler.compile import Compiled
@@ -78,11 +78,11 @@ def save_program(
     return _program(variables, saves)
 
 
-def _required_variables(layout: Layout) -> Iterator[Placed]:
+def _required_variables(layout: Layout) -> Iterator[VariableLayout]:
     return (placed for placed in layout.variables.values() if not placed.optional)
 
 
-def _recv_save(job: Compiled, placed: Placed, folder: str) -> Op:
+def _recv_save(job: Compiled, placed: VariableLayout, folder: str) -> Op:
     attrs = {
         "trainer_id": 0,
         "dtype": placed.dtype.value,
@@ -101,7 +101,7 @@ def _endpoint(job: Compiled, part: VariablePart) -> str:
     return servers[part.machine]
 
 
-def _notify(job: Compiled, table: Placed, folder: str) -> Op:
+def _notify(job: Compiled, table: VariableLayout, folder: str) -> Op:
     attrs = {
         "epmap": Strings(_endpoint(job, part) for part in table.parts),
         "dir": posixpath.join(folder, TABLES),
@@ -202,7 +202,7 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
     return state
 
 
-def _read_whole(file: Path, placed: Placed) -> Value:
+def _read_whole(file: Path, placed: VariableLayout) -> Value:
     with open_reader(file) as reader:
         if min(placed.shape, default=0) >= 0:
             reader.begin(max_field_bytes=most_bytes(prod(placed.shape) * 8))

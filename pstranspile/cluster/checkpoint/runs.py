@@ -62,7 +62,7 @@ def identity_of(manifest: Manifest) -> Identity:
     return Identity(manifest.fingerprint, manifest.seed, data)
 
 
-class Standing(NamedTuple):
+class RunProgress(NamedTuple):
     """The progress of a run when it begins to save: the steps done, and the checkpoint that it resumed from, if that is
     known.
     """
@@ -153,9 +153,9 @@ class Source:
         return self.manifest.step
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> RunProgress:
         """The progress of a run that resumes from here."""
-        return Standing(identity_of(self.manifest), self.step, self.place)
+        return RunProgress(identity_of(self.manifest), self.step, self.place)
 
     def require_seed(self, seed: int | None) -> None:
         """Raises DiagnosticError if a seed is given and the run was begun with another one."""
@@ -234,7 +234,12 @@ class Target:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], layout: Layout | None, standing: Standing | None, *, as_files: bool = True
+        self,
+        folder: str | os.PathLike[str],
+        layout: Layout | None,
+        standing: RunProgress | None,
+        *,
+        as_files: bool = True,
     ):
         self.folder = Path(folder)
         made = _make(folder)
@@ -337,7 +342,7 @@ def _lock_folder(folder: Path, file: Path | None = None, *, shared: bool = False
     return lock
 
 
-def require_own(folder: Path, standing: Standing | None) -> None:
+def require_own(folder: Path, standing: RunProgress | None) -> None:
     """Raises DiagnosticError if a run with this progress would overwrite or remove other checkpoints in a folder."""
     there = numbered_checkpoints(folder)
     for _, name in there:

@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignore_unused_columns
+from pstranspile.cluster.data.columns import Chunk, Input, OnUnusedColumns, ignore_unused_columns
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address, open_regular, reason_for
@@ -152,7 +152,7 @@ class ReadRequest(NamedTuple):
     columns: Mapping[str, Sequence[str]]
     names: Sequence[str] = ()
     separator: str = ""
-    on_left: OnLeft = ignore_unused_columns
+    on_left: OnUnusedColumns = ignore_unused_columns
 
 
 class FileReader(Protocol):

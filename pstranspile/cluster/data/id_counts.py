@@ -17,7 +17,7 @@ from pstranspile.runtime.run.feeds import row_of
 from pstranspile.runtime.values import Array, LoDTensor
 
 
-class Uncounted(NamedTuple):
+class UncountedIds(NamedTuple):
     """Ids that a table has no row for: how many there are, and of the first the id, the input, the step and the row of
     its batch, both counted from 0.
     """
@@ -29,17 +29,17 @@ class Uncounted(NamedTuple):
     row: int
 
 
-class Counted(NamedTuple):
+class CountedIds(NamedTuple):
     """The counts of the tables whose ids are fed, those whose ids an op makes (table -> that op's lookup), and the ids
     that were not counted, by table.
     """
 
     counts: IdCounts
     lookups_of_computed_ids: Mapping[str, Op]
-    outside: Mapping[str, Uncounted]
+    outside: Mapping[str, UncountedIds]
 
 
-def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps: int) -> Counted:
+def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps: int) -> CountedIds:
     """Counts the ids that a program is fed in so many steps, for each table that it looks rows up in.
 
     Ids that a table has no row for are not counted. Of a table with a row for every id, ids below 0 are not: there the
@@ -53,7 +53,7 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
     made: dict[str, Op] = {}
     most = {table: _rows_of(program, table) for table in looked_up}
     numbers: dict[str, Counter[int]] = {table: Counter() for table in looked_up}
-    outside: dict[str, Uncounted] = {}
+    outside: dict[str, UncountedIds] = {}
     rows = 0
     for number in range(steps):
         values = step(number)
@@ -71,7 +71,7 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
                         made.setdefault(table, op)
     numbers = {table: counter for table, counter in numbers.items() if table not in made}
     tables = {table: counts_of(counter) for table, counter in numbers.items()}
-    return Counted(IdCounts(rows, tables), made, {name: outside[name] for name in outside if name not in made})
+    return CountedIds(IdCounts(rows, tables), made, {name: outside[name] for name in outside if name not in made})
 
 
 def _rows_of(program: Program, table: str) -> int | None:
@@ -95,10 +95,10 @@ def _ids(value: Any, rows: int | None) -> tuple[dict[int, int], Array | None]:
     return dict(zip(ids[first:last].tolist(), counts[first:last].tolist(), strict=True)), wrong
 
 
-def _first_uncounted(values: Mapping[str, Any], name: str, step: int, wrong: Array) -> Uncounted:
+def _first_uncounted(values: Mapping[str, Any], name: str, step: int, wrong: Array) -> UncountedIds:
     """The first of the ids that `wrong` marks, with 0 as their number."""
     place = np.argwhere(wrong)[0]
     row = row_of(values[name], int(place[0]))
     part = part_of(values, name)
     row = row if part is None else int(part.places[row])
-    return Uncounted(0, int(_array(values[name])[tuple(place)]), name, step, row)
+    return UncountedIds(0, int(_array(values[name])[tuple(place)]), name, step, row)

@@ -65,13 +65,13 @@ class _Pickler:
         """The bytes of a value."""
         noted, buffer = self._of_script, io.BytesIO()
 
-        class Noting(pickle.Pickler):
+        class ScriptAwarePickler(pickle.Pickler):
             def reducer_override(self, obj: Any) -> Any:
                 if isinstance(obj, type | FunctionType) and obj.__module__ == _SCRIPT:
                     noted.append(obj.__qualname__)
                 return NotImplemented
 
-        Noting(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        ScriptAwarePickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
         return buffer.getvalue()
 
 

@@ -280,7 +280,7 @@ class Line:
         return result
 
 
-class Deal:
+class RowAssignment:
     """The rows of a line of spans, dealt to a number of trainers in steps of `batch` rows."""
 
     def __init__(self, line: Sequence[UnitRows], trainers: int, batch: int):
@@ -328,17 +328,19 @@ class Deal:
         return full * (stop - start) + end - first
 
 
-def deals(line: Sequence[UnitRows], batch: int, dealt: Dealt, first: int, steps: int) -> list[tuple[int, Deal]]:
+def deals(
+    line: Sequence[UnitRows], batch: int, dealt: Dealt, first: int, steps: int
+) -> list[tuple[int, RowAssignment]]:
     """The deals of an epoch of `steps` steps that begins with the step `first`, each with the step it begins with."""
     ends = [*(step for step, _ in dealt[1:]), first + steps]
     changes = [(max(step, first), trainers) for (step, trainers), end in zip(dealt, ends, strict=True) if end > first]
     changes = [(step, trainers) for step, trainers in changes if step < first + steps]
-    result = [(first, Deal(line, changes[0][1], batch))]
+    result = [(first, RowAssignment(line, changes[0][1], batch))]
     for (before, _), (step, trainers) in pairwise(changes):
         if step > before:
-            result.append((step, Deal(result[-1][1].remaining_spans(step - before), trainers, batch)))
+            result.append((step, RowAssignment(result[-1][1].remaining_spans(step - before), trainers, batch)))
         else:
-            result[-1] = (step, Deal(line, trainers, batch))
+            result[-1] = (step, RowAssignment(line, trainers, batch))
     return result
 
 
@@ -374,7 +376,7 @@ Read = Callable[[int], Chunk]
 """Reads a unit, by its number."""
 
 
-class Made(NamedTuple):
+class StepFeed(NamedTuple):
     """The feed of a step, and its rows that can't be fed."""
 
     batch: Batch
@@ -391,9 +393,9 @@ class Schedule:
         self.in_epoch = -(-order.rows // batch)
         """Steps of an epoch."""
         self.steps = self.in_epoch * epochs
-        self._epoch_deals: tuple[int, list[tuple[int, Deal]]] = (-1, [])
+        self._epoch_deals: tuple[int, list[tuple[int, RowAssignment]]] = (-1, [])
 
-    def deal(self, step: int) -> tuple[int, int, Deal]:
+    def deal(self, step: int) -> tuple[int, int, RowAssignment]:
         """The epoch of a step, the number of the step within its deal, and this deal."""
         epoch = step // self.in_epoch
         known, result = self._epoch_deals
@@ -459,7 +461,7 @@ class Cursor:
         """Shuts down the threads that read files; no more steps can be requested."""
         self._read_pool.shutdown(wait=False, cancel_futures=True)
 
-    def _make(self, step: int) -> Made:
+    def _make(self, step: int) -> StepFeed:
         epoch, number, deal = self._schedule.deal(step)
         spans = deal.spans(number, self._trainer)
         start, stop = deal.places(number, self._trainer)
@@ -477,7 +479,7 @@ class Cursor:
         values = {name: concat_columns([one[name] for one in columns]).value() for name in columns[0]}
         part = Part(places, deal.total(number))
         whole = deal.trainers == 1 and not bad
-        return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
+        return StepFeed(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
 
     def _look_for_odd(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
         """Reports NaN and infinity in rows of a unit that are fed. `kept` marks the good ones among `rows` (None:
@@ -489,7 +491,7 @@ class Cursor:
                 fed = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
                 self._on_odd(unit, shown, what, (fed if kept is None else fed[kept])[wrong])
 
-    def _nothing(self, deal: Deal) -> Any:
+    def _nothing(self, deal: RowAssignment) -> Any:
         """The columns of an empty batch."""
         span = (deal.piece(self._trainer).spans or self._schedule.order.line(0))[0]
         return self._unit(span.unit).result().take(range(0))[0]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
+from pstranspile.cluster.data.columns import Chunk, Column, ColumnMapping, Input, map_columns
 from pstranspile.cluster.data.files import ReadRequest, Unit, data_file_error, open_file, require_pyarrow
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, raise_errors, shell_word
 from pstranspile.ir.model import Location
@@ -193,14 +193,14 @@ def columns_of(values: Sequence[int], inside: Sequence[int]) -> list[int]:
 # Conversion of Arrow columns to inputs. A column of lists is ragged, or has one width; several stand side by side.
 
 
-class Converted(NamedTuple):
+class ConvertedColumns(NamedTuple):
     """The columns by input, and the reason why a row can't be fed, by the row's number."""
 
     columns: dict[str, Column]
     bad: Mapping[int, str]
 
 
-def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
+def convert(table: Any, mapped: Sequence[ColumnMapping], file: str) -> ConvertedColumns:
     """Converts the good rows of an Arrow table to the columns of inputs. Raises DiagnosticError for a wrong type."""
     numbers = np.arange(table.num_rows)
     bad: dict[int, str] = {}
@@ -212,7 +212,7 @@ def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
             for row, reason in conversion.bad.items():
                 wrong.setdefault(row, reason)
         if not wrong:
-            return Converted(columns, dict(sorted(bad.items())))
+            return ConvertedColumns(columns, dict(sorted(bad.items())))
         bad.update((int(numbers[row]), reason) for row, reason in wrong.items())
         good = np.ones(len(numbers), bool)
         good[list(wrong)] = False
@@ -223,7 +223,7 @@ def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
 class _Conversion:
     """The conversion of one input's column; `bad` are the rows that have no value for it."""
 
-    def __init__(self, mapped: Mapped, table: Any, file: str):
+    def __init__(self, mapped: ColumnMapping, table: Any, file: str):
         self.input = mapped.input
         self.names = mapped.columns
         self.table = table
@@ -399,7 +399,9 @@ def type_of(one: Input) -> Any:
     return pyarrow.from_numpy_dtype(np.dtype(one.dtype))
 
 
-def chunk_of(table: Any, mapped: Sequence[Mapped], unit: Unit, line: Callable[[int], int] | None = None) -> Chunk:
+def chunk_of(
+    table: Any, mapped: Sequence[ColumnMapping], unit: Unit, line: Callable[[int], int] | None = None
+) -> Chunk:
     """The rows of a unit, from the Arrow table with them; `line` gives the line of a row, if it has one."""
     with reading(unit.file):
         made = convert(table, mapped, unit.file)
@@ -452,7 +454,7 @@ def _require_size(file: str, size: int, taken: int, what: str) -> None:
         raise data_file_error(file, f"{message}; write smaller ones, of which one is read at a time")
 
 
-def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
+def _require_types(mapped: Sequence[ColumnMapping], schema: Any, file: str) -> None:
     """Raises DiagnosticError for columns that hold no numbers, or other ones or more or fewer than the input takes,
     before they are read and expanded.
     """
@@ -483,7 +485,7 @@ def other_width(one: Input, columns: Sequence[str], width: int, held: Sequence[s
 
 
 def require_widths(
-    mapped: Sequence[Mapped], width_of: Callable[[str], int | None], file: str, held: Sequence[str]
+    mapped: Sequence[ColumnMapping], width_of: Callable[[str], int | None], file: str, held: Sequence[str]
 ) -> None:
     """Raises DiagnosticError for inputs whose columns hold more or fewer numbers in a row than they take, as far as
     this is known before rows are read: `width_of` gives the numbers of a column, None where rows differ, and `held`
@@ -509,7 +511,7 @@ def _shown_by(imports: str, schema: str, file: str) -> str:
     return f'python -c "{imports}, sys; print(*{schema}.names)" {shell_word(file)}'
 
 
-def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
+def _columns_of(mapped: Sequence[ColumnMapping]) -> list[str]:
     return list(dict.fromkeys(name for one in mapped for name in one.columns))
 
 

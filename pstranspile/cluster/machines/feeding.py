@@ -48,7 +48,7 @@ WEIGHTED_INSTEAD = " (--shares weighted is)"
 """What the sentence about uneven shares ends in, of commands that can have them weighted."""
 
 
-class Uneven(NamedTuple):
+class UnevenShares(NamedTuple):
     """The first step, counted from 1, whose shares have different numbers of rows, these numbers (None: the trainer has
     left), and how many such steps there were.
     """
@@ -212,13 +212,13 @@ class Shares:
         given = self._feeds[trainer](step)
         return None if given is None else self._count(trainer, step, given)
 
-    def uneven(self) -> Uneven | None:
+    def uneven(self) -> UnevenShares | None:
         """The steps whose shares had different numbers of rows; None if there were none."""
         if not self._uneven_steps:
             return None
         step = min(self._uneven_steps)
         rows = tuple(self._uneven_steps[step].get(trainer) for trainer in range(len(self._trainers)))
-        return Uneven(step + 1, rows, len(self._uneven_steps))
+        return UnevenShares(step + 1, rows, len(self._uneven_steps))
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about the steps so far."""
@@ -289,7 +289,7 @@ class ReportedShares:
                 steps += after - step
         end = _end_of(self._batches, max(self._ends.values(), default=0))
         return [
-            *_uneven_warnings(Uneven(first + 1, told, steps) if steps else None),
+            *_uneven_warnings(UnevenShares(first + 1, told, steps) if steps else None),
             *_end_warnings(end, self._meeting),
         ]
 
@@ -308,7 +308,7 @@ def _end_warnings(end: EndOfBatches | None, meeting: Meeting) -> list[Diagnostic
     return [] if end is None else [warning("feed-shares", end.describe(meeting))]
 
 
-def _uneven_warnings(uneven: Uneven | None) -> list[Diagnostic]:
+def _uneven_warnings(uneven: UnevenShares | None) -> list[Diagnostic]:
     return [] if uneven is None else [warning("feed-shares", uneven.describe("equal"))]
 
 
@@ -335,7 +335,7 @@ class Runs(Protocol):
     turns: Turns | None
 
 
-class Planned(NamedTuple):
+class PlannedRuns(NamedTuple):
     """What a trainer will run, as far as it is known before there is a cluster."""
 
     programs: dict[str, Program]
@@ -375,7 +375,7 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
 WANTED = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"
 
 
-def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
+def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | PlannedRuns]) -> tuple[list[FeedOf], int | None]:
     """The feed of each trainer, and the largest number of steps (None: not limited). Raises DiagnosticError."""
     if feeds is None:
         return [_nothing for _ in trainers], None
@@ -398,7 +398,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     count = len(trainers)
     fed_inputs: dict[str, FedInputs] = {}
 
-    def of(trainer: int, machine: Runs | Planned) -> FeedOf:
+    def of(trainer: int, machine: Runs | PlannedRuns) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
             if step >= len(batches):
                 return None
@@ -417,7 +417,9 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     return [of(index, trainer) for index, trainer in enumerate(trainers)], len(batches)
 
 
-def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], there: int | None, steps: int) -> None:
+def require_fed(
+    feeds: ClusterFeeds | None, trainers: Sequence[Runs | PlannedRuns], there: int | None, steps: int
+) -> None:
     """Raises DiagnosticError if the feed has fewer steps than needed; `there` is the result of `feeds_of`."""
     if isinstance(feeds, RowSource):
         require_steps(there or 0, steps, feeds)
@@ -432,7 +434,7 @@ def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], 
         raise DiagnosticError([error("run-file-unusable", message, place_of(cast("object", feeds)))])
 
 
-def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
+def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | PlannedRuns]) -> tuple[list[FeedOf], int | None]:
     """The feeds of several programs from arrays: each program has its own batches, one for every step that runs it."""
     first = trainers[0]
     scheduled = {
@@ -442,7 +444,7 @@ def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -
     split = arrays_by_program(arrays, first.programs, names)
     of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
 
-    def bound(index: int, trainer: Runs | Planned) -> FeedOf:
+    def bound(index: int, trainer: Runs | PlannedRuns) -> FeedOf:
         turns = trainer.turns
         if turns is None:
             return of[MAIN][0][index]

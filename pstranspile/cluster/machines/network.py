@@ -169,7 +169,7 @@ class Network:
             observer(event, message)
 
 
-class Waiting(NamedTuple):
+class WaitReason(NamedTuple):
     """Why a machine does not continue: the op, what it waits for, and the machines whose messages are missing."""
 
     machine: str
@@ -245,7 +245,7 @@ class Machine(ABC):
         self.inbox.clear()
 
     @abstractmethod
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """What the machine waits for, None if it is done or paused."""
 
 
@@ -381,7 +381,7 @@ def messages_sent(machines: Iterable[Machine]) -> int:
     return sum(link.sequence for machine in machines for link in machine.links.values())
 
 
-def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
+def stuck(waiting: Sequence[WaitReason], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
     """The error for machines that all wait, which names the op of each, what it waits for, and the missing machines.
 
     `causes` are sentences about faults that have happened.
@@ -395,7 +395,7 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
     return DiagnosticError([at_op("cluster-stuck", message, first, notes=notes)])
 
 
-def sentence(waiting: Waiting) -> str:
+def sentence(waiting: WaitReason) -> str:
     """A sentence for a waiting machine: its op, what it waits for, and the machines whose messages are missing."""
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.awaited_event}"

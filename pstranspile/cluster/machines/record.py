@@ -31,7 +31,7 @@ MOST = 1 << 32
 """Bytes that a record may have."""
 
 
-class Taken(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that a machine took: its number on the link from `source`, and a check sum of its payload."""
 
     source: str
@@ -45,7 +45,7 @@ class Turn(NamedTuple):
     """
 
     machine: str
-    taken_messages: tuple[Taken, ...] | None
+    taken_messages: tuple[TakenMessage, ...] | None
 
 
 class Record(NamedTuple):
@@ -70,9 +70,9 @@ def check_sum(value: Any) -> int:
     return crc32(repr(value).encode())
 
 
-def taken_of(message: Message) -> Taken:
+def taken_of(message: Message) -> TakenMessage:
     """The entry of a record for a message."""
-    return Taken(message.source, message.sequence, check_sum(message.payload))
+    return TakenMessage(message.source, message.sequence, check_sum(message.payload))
 
 
 # reading and writing the file
@@ -150,9 +150,9 @@ def _turn(value: Any) -> Turn:
     return Turn(_name(machine, "machine"), messages)
 
 
-def _parse_message(value: Any) -> Taken:
+def _parse_message(value: Any) -> TakenMessage:
     if isinstance(value, list) and [type(item) for item in cast("list[Any]", value)] == [str, int, int]:
-        return Taken(*cast("tuple[str, int, int]", tuple(cast("list[Any]", value))))
+        return TakenMessage(*cast("tuple[str, int, int]", tuple(cast("list[Any]", value))))
     raise ValueError("a message is the name of its source, its number and its check sum")
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
-from pstranspile.cluster.machines.network import Machine, Network, Waiting
+from pstranspile.cluster.machines.network import Machine, Network, WaitReason
 from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
 from pstranspile.cluster.machines.trainer import Trainer, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
@@ -727,7 +727,7 @@ class Ring(Machine):
                 awaited.update(self._segment(number).missing(self.live, self._first_steps))
         return tuple(self._trainers[index].name for index in sorted(awaited))
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """The wait for trainers whose parts are missing in a sum that has begun here; None if no part is missing."""
         for segment in self._segments.values():
             come = next((queue[0] for queue in segment.queues.values() if queue), None)
@@ -737,7 +737,7 @@ class Ring(Machine):
                 what = f"the parts of all trainers in {come.part.kind}"
                 if segment.taking:
                     what = "what all trainers have, to sum in another one's place"
-                return Waiting(self.name, op, what, tuple(self._trainers[index].name for index in missing))
+                return WaitReason(self.name, op, what, tuple(self._trainers[index].name for index in missing))
         return None
 
 

@@ -28,8 +28,8 @@ from pstranspile.runtime.run.bound_ops import EMPTY_NAME, Argument, BoundOp, in_
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory
-from pstranspile.runtime.run.scope import Home
-from pstranspile.runtime.run.source import GuardFailed, Missing, Source, ValueKind
+from pstranspile.runtime.run.scope import ScopeWriter
+from pstranspile.runtime.run.source import GuardFailed, MissingValue, Source, ValueKind
 from pstranspile.runtime.values import SelectedRows
 
 # The ops of a program that exchange messages with other machines, and the values that they exchange.
@@ -111,7 +111,7 @@ def _op_of(exchange: Exchange) -> Op:
     return Op(EXCHANGE, *slots, origin=exchange.op.origin)
 
 
-class _Growing:
+class _OpenExchange:
     """An exchange to which ops are added; `passed` are the variables that ops read or write which stand after it, and
     `written` those that these ops write.
     """
@@ -137,8 +137,8 @@ class _Growing:
 
 class _Exchanges:
     def __init__(self) -> None:
-        self.exchanges: list[_Growing] = []
-        self.ops: list[Op | _Growing] = []
+        self.exchanges: list[_OpenExchange] = []
+        self.ops: list[Op | _OpenExchange] = []
         self._deferred_ops: list[Op] = []
         self._touched_names: set[str] = set()
         """The variables that the deferred collective ops read or write."""
@@ -187,16 +187,16 @@ class _Exchanges:
             last.add(op, inputs, outputs)
 
     def _begin(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-        self.exchanges.append(_Growing(op, inputs, outputs))
+        self.exchanges.append(_OpenExchange(op, inputs, outputs))
         self._at = len(self.ops)
         self.ops.append(self.exchanges[-1])
         self._fresh = []
 
-    def _follows(self, last: _Growing, inputs: tuple[str, ...]) -> bool:
+    def _follows(self, last: _OpenExchange, inputs: tuple[str, ...]) -> bool:
         """Whether the last exchange stands right before the next op, which does not need its results."""
         return self.ops[-1] is last and last.written.isdisjoint(inputs)
 
-    def _joins(self, last: _Growing, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
+    def _joins(self, last: _OpenExchange, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
         """Whether a lookup can join the last exchange although ops stand between them.
 
         Those that make its ids are moved before the exchange. They must not depend on its results, nor on ops that stay
@@ -334,7 +334,7 @@ class Replies(Wait):
         return tuple(dict.fromkeys(link.target.name for link, value in pairs if value is None))
 
 
-class Blocked(Wait):
+class WaitForRelease(Wait):
     """A wait of a machine until it is released. Reports show the `awaited_event`, and `silent`: the machines that are
     to release it (default: its communicator).
     """
@@ -427,7 +427,7 @@ class ScriptSource(Source):
             return
         for name in dict.fromkeys(bound.op.input_names):
             if name in self.unsure:
-                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
+                self._add(f"if {self._local(name)} is None: raise MissingValue({name!r})", index)
                 self.unsure.discard(name)
         for name in dict.fromkeys(bound.op.input_names):
             self._join(index, name)
@@ -540,7 +540,7 @@ class Script(Prepared):
         execution.begin(feed)
         frame = self.frame = Frame(execution)
         top_level = scope.parent is None
-        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, Home(scope))
+        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, ScopeWriter(scope))
         if self._step is None:
             self._compile(self._not_plain())
         while True:
@@ -565,7 +565,7 @@ class Script(Prepared):
         assert self.source is not None
         assert self._step is not None
         index, values = self.source.locate_failure(self._step, problem)
-        if index >= 0 and self.source.bound[index].op.type == EXCHANGE and not isinstance(problem, Missing):
+        if index >= 0 and self.source.bound[index].op.type == EXCHANGE and not isinstance(problem, MissingValue):
             if isinstance(problem, REFUSALS):
                 given = [values[name] for name in self.source.bound[index].op.input_names]
                 raise exchange_error(self._exchange_of(index).op, given, problem) from problem
@@ -615,7 +615,7 @@ class Script(Prepared):
 # A trainer's program in execution, from one exchange with other machines to the next, until it has ended.
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """A program has ended with these fetched values."""
 
     fetched: Sequence[Value]
@@ -634,16 +634,16 @@ class Runner:
         self._place = -1
         """The number of the exchange at which the program has stopped."""
 
-    def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> Ended | Wait:
+    def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> ProgramEnd | Wait:
         """Runs the program until it has ended or must wait. Raises DiagnosticError."""
         self._coroutine, stop = self.script.begin(feed, extra, self._actions)
-        return Ended(self.script.ended) if stop is None else self._go_on(*stop)
+        return ProgramEnd(self.script.ended) if stop is None else self._go_on(*stop)
 
-    def resume(self, wait: Wait) -> Ended | Wait:
+    def resume(self, wait: Wait) -> ProgramEnd | Wait:
         """Continues with the values for which the program has waited. Raises DiagnosticError."""
         return self._go_on(self._place, wait)
 
-    def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> Ended | Wait:
+    def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> ProgramEnd | Wait:
         """Continues from an exchange with the result of its action, until the program must wait or has ended."""
         coroutine = self._coroutine
         assert coroutine is not None
@@ -656,7 +656,7 @@ class Runner:
             try:
                 place, received = coroutine.send(received)
             except StopIteration as end:
-                return Ended(end.value)
+                return ProgramEnd(end.value)
             except Exception as problem:
                 self.script.explain(problem)
                 raise

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from pstranspile.cluster.machines.message import GET, LOOKUP, Message, step_label
-from pstranspile.cluster.machines.network import Waiting
+from pstranspile.cluster.machines.network import WaitReason
 from pstranspile.cluster.machines.placement import merge_gradients
 from pstranspile.cluster.machines.server import (
     Block,
@@ -425,7 +425,7 @@ class SynchronousServer(Server):
         message = f"{self.name} has the send barriers{of} of all trainers, but nobody sent {', '.join(absent)}"
         return DiagnosticError([at_op("cluster-not-sent", message, reader, focus=absent[0])])
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """The barrier that has not been met, with the trainers whose messages are missing."""
         if self.ended:
             return None
@@ -433,6 +433,6 @@ class SynchronousServer(Server):
         if self.sending:
             runs = [f"{self.names_of([t])[0]} runs @{label}" for t, (label, _) in sorted(reported.items()) if label]
             step = f" of {self.step_label()}" + (f" ({', '.join(runs)})" if runs else "")
-            return Waiting(self.name, self.op, "send barriers" + step, self.names_of(self.live - reported.keys()))
+            return WaitReason(self.name, self.op, "send barriers" + step, self.names_of(self.live - reported.keys()))
         what = "fetch barriers of " + (f"step {self.updates}" if self.updates else "the start-up programs")
-        return Waiting(self.name, self.op, what, self.names_of(self.live - self.round.fetched))
+        return WaitReason(self.name, self.op, what, self.names_of(self.live - self.round.fetched))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
-from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
+from pstranspile.cluster.machines.network import Link, Machine, Network, WaitReason
 from pstranspile.cluster.machines.script import (
     Action,
-    Ended,
     Exchange,
     Library,
+    ProgramEnd,
     Replies,
     Runner,
     Script,
@@ -281,12 +281,12 @@ class Trainer(Machine):
             outcome = self._begin_next() if runner is None or wait is None else runner.resume(wait)
         except DiagnosticError as problem:
             raise self._with_step_note(problem) from problem.__cause__
-        if isinstance(outcome, Ended):
+        if isinstance(outcome, ProgramEnd):
             self._finish(outcome.fetched)
         else:
             self._wait = outcome
 
-    def _begin_next(self) -> Ended | Wait | None:
+    def _begin_next(self) -> ProgramEnd | Wait | None:
         """Begins a program that is due or the next step, or leaves; None if there is nothing to run."""
         if self._due_programs:
             return self._begin_due()
@@ -319,7 +319,7 @@ class Trainer(Machine):
         self._runner = runner
         return runner.begin(form.feed, form.extra)
 
-    def _begin_due(self) -> Ended | Wait:
+    def _begin_due(self) -> ProgramEnd | Wait:
         """Begins a program that is no step."""
         self._runner = self._prepare(self._due_programs.popleft(), None)
         return self._runner.begin({})
@@ -383,13 +383,13 @@ class Trainer(Machine):
         """The op at which the trainer waits; None between steps."""
         return None if self._runner is None else self._runner.op
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """What the trainer waits for."""
         wait = self._wait
         if wait is None or not wait.missing:
             return None
         what = self._runner.describe_wait() if isinstance(wait, Replies) and self._runner is not None else str(wait)
-        return Waiting(self.name, self.op, what, wait.silent())
+        return WaitReason(self.name, self.op, what, wait.silent())
 
     def _with_step_note(self, problem: DiagnosticError) -> DiagnosticError:
         """The error with a note that names the machine and the step."""

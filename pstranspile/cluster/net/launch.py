@@ -26,7 +26,7 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.parts import are_needed, gather
 from pstranspile.cluster.net.status import PARENT, STATUS
 from pstranspile.cluster.net.supervisor import (
-    LogsTaken,
+    LogFolderInUse,
     Member,
     Ports,
     Supervisor,
@@ -336,7 +336,7 @@ def logs_of(folder: str | os.PathLike[str]) -> Generator[Path | None]:
     with ExitStack() as at_end:
         try:
             earlier = at_end.enter_context(log_folder(Path(folder), _LOGS))
-        except LogsTaken:
+        except LogFolderInUse:
             message = "another launch writes its logs there; give this one another folder"
             raise DiagnosticError([error("output-unwritable", message, Location(os.fspath(folder)))]) from None
         yield earlier

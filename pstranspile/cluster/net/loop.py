@@ -60,7 +60,7 @@ class Event(NamedTuple):
     action: Callable[[], object] | None = None
 
 
-class Handled(Protocol):
+class SocketHandler(Protocol):
     """The handler of a socket."""
 
     @property
@@ -107,14 +107,14 @@ class Loop:
         self._clock, self._cpu = clock, cpu
         self._ready: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
-        self._handlers: dict[int, Handled] = {}
+        self._handlers: dict[int, SocketHandler] = {}
         self._woken, self._waking = socket.socketpair()
         for end in (self._woken, self._waking):
             end.setblocking(False)
         self._selector.register(self._woken, READ)
         self._thread = threading.get_ident()
         self._last_look = 0.0
-        self._unfinished_handlers: dict[Handled, None] = {}
+        self._unfinished_handlers: dict[SocketHandler, None] = {}
         """Handlers that get another turn although the selector may report nothing new on their sockets."""
         self._saved = STRANGERS_SAVED
         """Seconds of processor time that connections not yet admitted may still cost; below 0 they have to wait."""
@@ -150,13 +150,13 @@ class Loop:
             self._poll(end - now)
         return self._ready.popleft()
 
-    def schedule_again(self, handled: Handled) -> None:
+    def schedule_again(self, handled: SocketHandler) -> None:
         """Gives a handler another turn, after those of others, even if its socket has nothing new."""
         self._unfinished_handlers[handled] = None
 
     def _poll(self, timeout: float) -> None:
         timeout = min(timeout, LOOK, self._let_strangers_come())
-        turns: dict[Handled, None] = {}
+        turns: dict[SocketHandler, None] = {}
         if self._unfinished_handlers:
             again, self._unfinished_handlers = self._unfinished_handlers, {}
             for handled in again:
@@ -179,7 +179,7 @@ class Loop:
             for handled in list(self._handlers.values()):
                 handled.look(now)
 
-    def _give_turn(self, handled: Handled) -> None:
+    def _give_turn(self, handled: SocketHandler) -> None:
         if not handled.unknown:
             handled.handle()
             return
@@ -223,7 +223,7 @@ class Loop:
 
     # sockets
 
-    def watch(self, sock: Any, handled: Handled, what: int) -> None:
+    def watch(self, sock: Any, handled: SocketHandler, what: int) -> None:
         """Registers a handler to be called when the socket can be read from or written to, as `what` says."""
         self._handlers[sock.fileno()] = handled
         self._selector.register(sock, what)

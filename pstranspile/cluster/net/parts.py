@@ -19,7 +19,7 @@ import numpy as np
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import GeoCommunicator
-from pstranspile.cluster.machines.script import Blocked, Wait
+from pstranspile.cluster.machines.script import Wait, WaitForRelease
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.machines.snapshots import (
@@ -235,7 +235,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
         self._servers = [peer for peer in site.peers.values() if peer.index < 0]
         self._last_meeting = first
         """The step of the last meeting, or the first step of this process, before which there is no meeting."""
-        self._pause: Blocked | None = None
+        self._pause: WaitForRelease | None = None
         self._step = -1
         self._asked_on: dict[str, Connection] = {}
         """The connection on which each server was sent the report that the trainer waits."""
@@ -253,9 +253,9 @@ class TrainerMeetings(SiteListener, TrainerListener):
             return None
         return self._wait(step)
 
-    def _wait(self, step: int) -> Blocked:
+    def _wait(self, step: int) -> WaitForRelease:
         silent = [peer.role for peer in self._servers]
-        self._pause = Blocked(self._trainer, f"the others, to be saved with them after step {step}", silent)
+        self._pause = WaitForRelease(self._trainer, f"the others, to be saved with them after step {step}", silent)
         self._step = step
         self._asked_on.clear()
         for peer in self._servers:

@@ -61,7 +61,7 @@ MESSAGE = 256
 """The bytes that count for a message in addition to its numbers."""
 
 
-class Unconfirmed:
+class UnconfirmedFrame:
     """A frame of messages that the other side has not made durable yet.
 
     It may be sent again on any number of new connections, so its check sum is computed once.
@@ -107,7 +107,7 @@ class Peer:
         """The number of the last frame received."""
         self.durable = 0
         """The last of the received frames that would survive the end of this process."""
-        self.unconfirmed: deque[Unconfirmed] = deque()
+        self.unconfirmed: deque[UnconfirmedFrame] = deque()
         self.unconfirmed_bytes = 0
         """The bytes of the frames that the other side has not confirmed."""
         self.brought = 0
@@ -221,7 +221,7 @@ class Peer:
     def post(self, body: bytes, now: float) -> None:
         """Sends a body of messages, which is kept until it is durable on the other side."""
         self.last_sent_number += 1
-        item = Unconfirmed(self.last_sent_number, body)
+        item = UnconfirmedFrame(self.last_sent_number, body)
         self.unconfirmed.append(item)
         self.unconfirmed_bytes += len(body)
         self._send_messages(item, now)
@@ -244,7 +244,7 @@ class Peer:
             self.last_sent = now
             connection.send(Header(kind, number, self.received, self.durable), body)
 
-    def _send_messages(self, item: Unconfirmed, now: float) -> None:
+    def _send_messages(self, item: UnconfirmedFrame, now: float) -> None:
         if self.connection is not None:
             self.last_sent = now
             header = Header(MESSAGES, item.number, self.received, self.durable)
@@ -305,5 +305,5 @@ class Peer:
         self.hear(now)
         self.make_durable(self.received)
         bodies = [*(item.body for item in self.unconfirmed), *(data.tobytes() for data in state["frames"])]
-        self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
+        self.unconfirmed = deque(UnconfirmedFrame(number, body) for number, body in enumerate(bodies, 1))
         self.last_sent_number, self.unconfirmed_bytes = len(bodies), sum(map(len, bodies))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TextIO
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.feeding import Shares
-from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent, sentence
+from pstranspile.cluster.machines.network import Machine, TurnHook, WaitReason, messages_sent, sentence
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
 from pstranspile.cluster.machines.rings import RingListener
 from pstranspile.cluster.machines.server import Server, ServerListener
@@ -37,7 +37,15 @@ from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
 from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.state import StateKeeper
-from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, Told, displayed_value
+from pstranspile.cluster.net.status import (
+    DONE,
+    SERVING,
+    TRAINING,
+    WAITING,
+    RateLimitedPrinter,
+    StatusPipe,
+    displayed_value,
+)
 from pstranspile.cluster.net.terms import MOST_STEPS, PeerRefused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
@@ -122,7 +130,7 @@ class _Steps(TrainerListener):
 # Recording of the turns of a process's machines, for repetition in a simulation.
 
 
-class Recording(TurnHook):
+class TurnRecorder(TurnHook):
     """Writes every turn of the process's machines to a file. It must be made before the first turn."""
 
     def __init__(self, site: Site, path: str):
@@ -236,7 +244,7 @@ EVERY = 0.25
 """The least seconds between two reports."""
 
 
-class Watching(SiteListener):
+class ActivityReports(SiteListener):
     """Reports a few times a second the number of messages sent, the last wait, and for each machine the share of the
     time since the last report in which it was waited for.
     """
@@ -245,8 +253,8 @@ class Watching(SiteListener):
         self._site = site
         self._report = report
         self._last_sent = self._pause_time = site.now()
-        self._waiting: Waiting | None = None
-        self._last: Waiting | None = None
+        self._waiting: WaitReason | None = None
+        self._last: WaitReason | None = None
         self._waited_seconds: dict[str, float] = {}
 
     def pausing(self) -> None:
@@ -337,11 +345,11 @@ def play_server(
             site, server, place.state, place.every, foreign, on_failure=lambda reason: report(unkept=reason)
         )
     kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
-    recording = Recording(site, place.record) if place.record else None
+    recording = TurnRecorder(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
     parts = place.parts_of(report)
     meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
-    watching = Watching(site, report) if report.watched else None
+    watching = ActivityReports(site, report) if report.watched else None
     waits = _Waits(site, report)
     told = _Load(server), _News(report), watching, waits
     for listener in (*told, foreign, keeper, meetings, kept, Readmission(site, server)):
@@ -449,7 +457,7 @@ def _serve(
 
 
 def _listen(site: Site, place: ProcessPlace, service: CallService | None = None) -> Listener:
-    address, told = place.addresses[site.role], Told(site.role, site.now)
+    address, told = place.addresses[site.role], RateLimitedPrinter(site.role, site.now)
     try:
         if answers(address):
             raise PeerRefused(f"it can't listen at {address}: somebody does already")
@@ -476,7 +484,7 @@ def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[st
     """A function that prints, and reports to the parent, the path of a file that the server has saved at a trainer's
     request.
     """
-    told = Told(role, site.now)
+    told = RateLimitedPrinter(role, site.now)
 
     def report_saved_file(path: str) -> None:
         told(f"saved {path}, as a trainer has asked")
@@ -529,22 +537,22 @@ def play_trainer(
     """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     events = Loop()
-    ways = _Ways(cluster, role, place, events)
+    ways = _TrainerConnections(cluster, role, place, events)
     site = Site(cluster, role, terms, events=events, ways=ways.ways, patience=place.patience)
     foreign_servers = ways.foreign_servers
     waits = _Waits(site, report)
-    watching = Watching(site, report) if report.watched else None
+    watching = ActivityReports(site, report) if report.watched else None
     for listener in (_News(report), watching, waits, ways):
         if listener is not None:
             site.listen(listener)
     parts = place.parts_of(report)
-    recording = Recording(site, place.record) if place.record else None
+    recording = TurnRecorder(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
     if steps_told is not None:
         trainer.listen(steps_told)
     for name, ring in cluster.rings.items():
         if name in site.local_names:
-            ring.listen(_RefusesOtherSums(site))
+            ring.listen(_SumChecks(site))
     if cluster.rings and any(peer.index > trainer.index for peer in site.peers.values()):
         _listen(site, place)
     report(state=WAITING)
@@ -593,7 +601,7 @@ def play_trainer(
             parts.finish()
 
 
-class _RefusesOtherSums(RingListener):
+class _SumChecks(RingListener):
     """Refuses trainers whose parts of sums belong to other operations."""
 
     refuses = True
@@ -607,7 +615,7 @@ class _RefusesOtherSums(RingListener):
         self._site.refuse(peer, reason)
 
 
-class _Ways(SiteListener):
+class _TrainerConnections(SiteListener):
     """The connections of the trainer `role`: to which processes it connects, and which of them have admitted it.
 
     It connects to the servers, some of which may be of another system. In a job with rings it connects to the trainers
@@ -620,7 +628,7 @@ class _Ways(SiteListener):
         if cluster.rings:
             trainers = [trainer.name for trainer in cluster.trainers]
             self.targets += trainers[: trainers.index(role)]
-        shown = place.tls_context_factory(Told(role, events.now), listening=False)
+        shown = place.tls_context_factory(RateLimitedPrinter(role, events.now), listening=False)
         self.ways: dict[str, Callable[[], Connection]] = {
             target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
         }

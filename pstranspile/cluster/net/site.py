@@ -24,14 +24,14 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.injection import process_of
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
-from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting
+from pstranspile.cluster.machines.network import Machine, TurnHook, WaitReason
 from pstranspile.cluster.machines.rings import GONE
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.checks import JOINED, most_sent
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
-from pstranspile.cluster.net.status import Told
+from pstranspile.cluster.net.status import RateLimitedPrinter
 from pstranspile.cluster.net.terms import (
     MORE_HELD,
     MOST_HELD,
@@ -354,7 +354,7 @@ class Site:
         """Whether trainers exchange values with each other. If so, all have to agree on which of them are gone, and a
         trainer that is gone can't rejoin.
         """
-        self.report_problem = Told(role, clock)
+        self.report_problem = RateLimitedPrinter(role, clock)
         """Prints lines about errors of other processes."""
         self.unreached: dict[str, str] = {}
         """For each role, why the last connection ended before this process was admitted, as far as it is known."""
@@ -868,7 +868,7 @@ class Site:
             for listener in self._listeners:
                 listener.idle()
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[WaitReason]:
         """The waits of the machines of this process."""
         machines = [self.cluster.machines[name] for name in sorted(self.local_names)]
         return [entry for machine in machines if (entry := machine.waiting()) is not None]

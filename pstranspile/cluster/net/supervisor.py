@@ -31,7 +31,7 @@ except ImportError:  # on Windows
     fcntl = None
 
 
-class LogsTaken(OSError):
+class LogFolderInUse(OSError):
     """Another run writes its logs into the folder."""
 
 
@@ -40,7 +40,7 @@ def log_folder(folder: Path, names: Pattern[str]) -> Generator[Path | None]:
     """Makes a folder for logs, and locks it until the end of the block.
 
     Files in it whose names match are logs of an earlier run: they are moved into a new subfolder, `earlier_1` or the
-    next number. Yields that subfolder, or None if there are no such logs. Raises LogsTaken, OSError.
+    next number. Yields that subfolder, or None if there are no such logs. Raises LogFolderInUse, OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = _lock(folder)
@@ -61,7 +61,7 @@ def _lock(folder: Path) -> int | None:
     except OSError as problem:
         os.close(handle)
         if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise LogsTaken(errno.EBUSY, "another run writes its logs there", str(folder)) from None
+            raise LogFolderInUse(errno.EBUSY, "another run writes its logs there", str(folder)) from None
         return None  # a file system without locks
     return handle
 

@@ -189,7 +189,7 @@ class Tracing(TurnHook, TrainerListener):
         self._file.close()
 
 
-class Traced(NamedTuple):
+class JobTrace(NamedTuple):
     """The traces of a job's processes: their activities, and the events of messages. Times are microseconds since the
     first activity.
     """
@@ -198,7 +198,7 @@ class Traced(NamedTuple):
     events: Sequence[Event]
 
 
-def read_traced(files: Mapping[str, str]) -> Traced:
+def read_traced(files: Mapping[str, str]) -> JobTrace:
     """Combines the files of processes, by role. An incomplete last line is left out."""
     spans: dict[str, list[Activity]] = {role: [] for role in files}
     events: list[Event] = []
@@ -213,13 +213,13 @@ def read_traced(files: Mapping[str, str]) -> Traced:
                 events.append(Event(*fields))
     start = min([span.begin for own in spans.values() for span in own] + [event.tick for event in events], default=0)
     events.sort(key=lambda event: (event.tick, event.occurrence == DELIVER))
-    return Traced(
+    return JobTrace(
         {role: [s._replace(begin=s.begin - start, end=s.end - start) for s in own] for role, own in spans.items()},
         [event._replace(tick=event.tick - start) for event in events],
     )
 
 
-def trace_of(traced: Traced, recorder: Recorder) -> str:
+def trace_of(traced: JobTrace, recorder: Recorder) -> str:
     """The text of a trace file: a process for each role, a thread for each of its machines, and one that sends.
 
     An arrow goes from the sending of messages to the turn that takes the last of them.

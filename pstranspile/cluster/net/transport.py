@@ -573,7 +573,7 @@ class Listener:
         self._sock.close()
 
 
-class _Called(ByteReader):
+class _CalledConnection(ByteReader):
     """The first bytes from a called process, which decide the protocol."""
 
     def __init__(self, frames: Frames, events: Loop):
@@ -640,7 +640,7 @@ class Dialer:
             sock.close()
             frames.connection_ended(strerror(failed))
             return frames
-        called = _Called(frames, self._events)
+        called = _CalledConnection(frames, self._events)
         within = CONNECTING if len(places) > 1 else None
         channel = Channel(self._events, sock, self.address, called, connecting=True, within=within)
         frames.use(channel)

@@ -19,7 +19,7 @@ from pstranspile.compiler.cost.jobs import columns, cost_of, moved_of
 from pstranspile.compiler.emit.rules import UPDATE
 from pstranspile.compiler.explain.job import (
     ExplainedJob,
-    Unknown,
+    UnknownNameError,
     near_variables,
     settings_of,
     source_line_of,
@@ -265,7 +265,7 @@ def why(compiled: Compiled, variable: str) -> Placement:
     expect(variable, str, "why", "the name of a variable")
     plan, name = compiled.plan, variable.removeprefix("%")
     if not plan.pservers:
-        raise Unknown(f"mode {plan.mode} has no servers: each trainer has the whole of every parameter")
+        raise UnknownNameError(f"mode {plan.mode} has no servers: each trainer has the whole of every parameter")
     settings = settings_of(compiled)
     table = plan.table
     if table is not None and name in (table.name, table.gradient):
@@ -314,7 +314,7 @@ def _states(compiled: Compiled) -> _States:
 
 
 def _resolve_name(compiled: Compiled, name: str, states: _States) -> tuple[PlannedParameter, Slice | None, str]:
-    """The parameter, the slice if the name is that of one, and what the variable is to it. Raises Unknown."""
+    """The parameter, the slice if the name is that of one, and what the variable is to it. Raises UnknownNameError."""
     plan = compiled.plan
     found: dict[str, tuple[PlannedParameter, Slice | None, str]] = {
         p.name: (p, None, "parameter") for p in plan.parameters
@@ -336,8 +336,8 @@ def _resolve_name(compiled: Compiled, name: str, states: _States) -> tuple[Plann
     programs = compiled.source.programs.values()
     if any(program.find_var(name) is not None for program in programs):
         what = "no parameter, nor the gradient or optimizer state of one"
-        raise Unknown(f"the plan does not place {quote_name(name)}: it is {what}; {near}")
-    raise Unknown(f"there is no variable {name!r}; {near}")
+        raise UnknownNameError(f"the plan does not place {quote_name(name)}: it is {what}; {near}")
+    raise UnknownNameError(f"there is no variable {name!r}; {near}")
 
 
 def _by_job(compiled: Compiled, name: str) -> tuple[Slice, ...] | None:

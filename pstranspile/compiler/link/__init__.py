@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pstranspile.compiler.link.machines import Cluster, LinkError, Placed, Server, Trainer, collect, finding
+from pstranspile.compiler.link.machines import Cluster, LinkError, PositionedOp, Server, Trainer, collect, finding
 from pstranspile.compiler.link.messages import (
     check_awaited,
     check_backups,
@@ -122,7 +122,7 @@ def _has_communicator(trainer: Trainer) -> bool:
 
 
 def _check_one(
-    role: Role, result: list[Placed], kind: str, servers: Mapping[str, Server], when: str
+    role: Role, result: list[PositionedOp], kind: str, servers: Mapping[str, Server], when: str
 ) -> Iterator[Diagnostic]:
     endpoints = [strings_attr(op, "endpoints") for _, op in result]
     if len(result) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):

@@ -56,14 +56,14 @@ def names_text(names: Sequence[str]) -> str:
     return ", ".join([f"%{name}" for name in names]) or "nothing"
 
 
-class Placed(NamedTuple):
+class PositionedOp(NamedTuple):
     """An op and its position in block 0."""
 
     position: int
     op: Op
 
 
-NONE: list[Placed] = []
+NONE: list[PositionedOp] = []
 
 
 class Calls(NamedTuple):
@@ -71,17 +71,17 @@ class Calls(NamedTuple):
 
     program: Program
     vars: Mapping[str, Var]
-    ops: dict[str, list[Placed]]
+    ops: dict[str, list[PositionedOp]]
 
-    def of(self, kind: str) -> list[Placed]:
+    def of(self, kind: str) -> list[PositionedOp]:
         """The ops of one type, in order."""
         return self.ops.get(kind, NONE)
 
-    def lookups(self) -> list[Placed]:
+    def lookups(self) -> list[PositionedOp]:
         """The ops that look rows up. They do it on servers if they name slices in `table_names`."""
         return [placed for kind, found in self.ops.items() if facts_of(kind).looks_up for placed in found]
 
-    def joins(self) -> list[Placed]:
+    def joins(self) -> list[PositionedOp]:
         """The concat ops that join fetched slices. Those of the net itself may read parameters, but never slices."""
         concats = self.of("concat")
         if not concats:
@@ -113,7 +113,7 @@ class Trainer(NamedTuple):
     part: str = ""
 
 
-class Merged(NamedTuple):
+class ReceivedSum(NamedTuple):
     """A `sum` of received variables on a server: their names, and the op that follows if it scales the sum in place.
 
     `factor` is the factor of that scaling; None if no op states a number.
@@ -158,7 +158,7 @@ class Server:
     touched: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     parameters: dict[str, Op] = field(default_factory=dict[str, Op])
     idle: list[tuple[int, Op]] = field(default_factory=list[tuple[int, Op]])
-    merges: list[Merged] = field(default_factory=list[Merged])
+    merges: list[ReceivedSum] = field(default_factory=list[ReceivedSum])
     senders: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     notices: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     fetched: dict[str, int] = field(default_factory=dict[str, int])
@@ -210,13 +210,13 @@ KEEPS = ("recv", "concat", "fetch_barrier", "data_norm_grad")
 def calls(program: Program) -> Calls:
     """The messages of one program of a trainer."""
     block = program.blocks[0]
-    result: dict[str, list[Placed]] = {}
+    result: dict[str, list[PositionedOp]] = {}
     silent: set[str] = set()  # op types that the checks do not need
     for position, op in enumerate(block.ops):
         kind = op.type
         if kind not in silent:
             if _is_seen(kind):
-                result.setdefault(kind, []).append(Placed(position, op))
+                result.setdefault(kind, []).append(PositionedOp(position, op))
             else:
                 silent.add(kind)
     return Calls(program, block.vars, result)
@@ -407,13 +407,13 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
     return made
 
 
-def _read_merge(op: Op, block: Block, position: int) -> Merged:
+def _read_merge(op: Op, block: Block, position: int) -> ReceivedSum:
     following = block.ops[position + 1] if position + 1 < len(block.ops) else None
     if (
         following is None
         or following.type != "scale"
         or not (following.inputs.get("X") == following.outputs.get("Out") == op.outputs.get("Out"))
     ):
-        return Merged(op, op.inputs["X"], None, 1.0)
+        return ReceivedSum(op, op.inputs["X"], None, 1.0)
     factor = following.attrs.get("scale")
-    return Merged(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)
+    return ReceivedSum(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)

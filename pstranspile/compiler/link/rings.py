@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
-from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, describe_type, finding, names_text
+from pstranspile.compiler.link.machines import Calls, Cluster, PositionedOp, Trainer, describe_type, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import OpRole, VarKind
@@ -154,7 +154,7 @@ def _is_collective(kind: str) -> bool:
     return kind.startswith("c_") and facts_of(kind).communicates == "collective"
 
 
-def _reductions(calls: Calls) -> list[Placed]:
+def _reductions(calls: Calls) -> list[PositionedOp]:
     """The ops that combine the values of all trainers for all of them."""
     return [placed for kind, found in calls.ops.items() if facts_of(kind).all_reduce for placed in found]
 

@@ -17,12 +17,12 @@ from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
     CONTROL,
-    Cut,
     DistributedVar,
     NameMint,
     Plan,
     PlannedParameter,
     PlannedTable,
+    RowRange,
     SharedCounter,
     Slice,
     cut_rows,
@@ -330,7 +330,7 @@ class Piece(NamedTuple):
 
     update: Update
     tensor: TensorType
-    cuts: tuple[Cut, ...]
+    cuts: tuple[RowRange, ...]
     sparse: bool = False
     prefetched: bool = False
     divisible: bool = True
@@ -394,7 +394,7 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
                 message = f"%{update.parameter} is kept whole: {update.uncut_reason}"
                 findings.append(at_op("whole-initialiser", message, initialiser, severity=Severity.WARNING))
         if len(cuts) > 1 and (update.uncut_reason or update.parameter in grouped):
-            cuts = (Cut(0, tensor.shape[0]),)
+            cuts = (RowRange(0, tensor.shape[0]),)
         sparse = is_sparse(facts.program, update.gradient)
         if len(cuts) > 1 and not sparse and max(cut.stop - cut.start for cut in cuts) > _MOST_ROWS:
             focus, rows = f"%{update.parameter}", cuts[0].stop - cuts[0].start
@@ -537,10 +537,10 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     for indices, cut in zip(members, parts, strict=True):
         for index in indices:
             if len(cut) > 1:
-                result[index] = pieces[index]._replace(cuts=tuple(Cut(part.start, part.stop) for part in cut))
+                result[index] = pieces[index]._replace(cuts=tuple(RowRange(part.start, part.stop) for part in cut))
             else:
                 rows = pieces[index].tensor.shape[0] if pieces[index].tensor.shape else 1
-                result[index] = pieces[index]._replace(cuts=(Cut(0, rows),))
+                result[index] = pieces[index]._replace(cuts=(RowRange(0, rows),))
             placed[index] = tuple(job.pservers[part.server] for part in cut)
     return result, placed
 

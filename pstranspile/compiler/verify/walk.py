@@ -264,7 +264,7 @@ class VarType(NamedTuple):
     assumed_type: TensorType | None
 
 
-class Given(NamedTuple):
+class ResultTypes(NamedTuple):
     """The numbers of the types that an op gives the variables it writes, in order.
 
     `certain` and `likely` are reasons why its inputs don't fit together: by their known types, or only by declared
@@ -331,14 +331,14 @@ class TypeTable:
         a, b = self[one], self[other]
         return self.number(VarType(_common(a.known_type, b.known_type), _common(a.assumed_type, b.assumed_type)))
 
-    def output_types(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
+    def output_types(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> ResultTypes:
         """The types that an op gives its outputs, from the types of the variables it reads."""
         names = list(chain.from_iterable(op.outputs.values()))
         schema = schema_of(op.type)
         if schema is not None and not schema.defaults.keys() <= op.attrs.keys():
             op = with_defaults(op)
         if rule_of(op.type) is None:
-            return Given(tuple([self.unsure(declared(name)) for name in names]))
+            return ResultTypes(tuple([self.unsure(declared(name)) for name in names]))
         known: Types = {}
         assumed: Types = {}
         certain: ShapeError | None = None
@@ -358,7 +358,7 @@ class TypeTable:
         differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed_type)
         pairs = zip(_types_by_output(op, known), _types_by_output(op, assumed), map(declared, names), strict=True)
         numbers = [self.number(VarType(a, _fill_unknown_dims(b, self[c].assumed_type))) for a, b, c in pairs]
-        return Given(tuple(numbers), certain, likely, tuple(differs))
+        return ResultTypes(tuple(numbers), certain, likely, tuple(differs))
 
 
 def _types_by_output(op: Op, types: Types) -> Iterator[TensorType | None]:
@@ -714,7 +714,7 @@ class Walk:
             self._sound[key] = runs_blocks, given.numbers
         return runs_blocks, given.numbers
 
-    def _report_types(self, op: Op, given: Given, place: tuple[int, int]) -> None:
+    def _report_types(self, op: Op, given: ResultTypes, place: tuple[int, int]) -> None:
         """Reports wrong types: an error if the op can't be computed, a warning if only declarations differ, which Fluid
         ignores.
         """

@@ -31,7 +31,7 @@ class Segment(NamedTuple):
     end: int
 
 
-class Recomputing:
+class RecomputationPath:
     """The path to the loss of a program without gradients, cut into segments at checkpoints.
 
     The constructor gives every dropout on the path a seed of its own. Raises NotHere where an op has a sub-block.

@@ -57,7 +57,7 @@ class Distribution:
         raise NotImplementedError
 
 
-class _OfTwo(Distribution):
+class _TwoParameterDistribution(Distribution):
     """A distribution with two parameters that are numbers, arrays or variables."""
 
     def __init__(self, **given: Any):
@@ -99,7 +99,7 @@ class _OfTwo(Distribution):
         return nn.reshape(made, shape) if self.all_arg_is_float else made
 
 
-class Uniform(_OfTwo):
+class Uniform(_TwoParameterDistribution):
     """The uniform distribution over [low, high)."""
 
     def __init__(self, low: Any, high: Any):
@@ -127,7 +127,7 @@ class Uniform(_OfTwo):
         return _log(self.high - self.low)
 
 
-class Normal(_OfTwo):
+class Normal(_TwoParameterDistribution):
     """The normal distribution with the mean `loc` and the standard deviation `scale`."""
 
     def __init__(self, loc: Any, scale: Any):

@@ -417,7 +417,7 @@ def _unless_finished(before: Any, after: Any, finished: Any) -> Any:
     return tensor.cast(made, dtype=kind) if numpy_name(kind) == "bool" else made
 
 
-class _Carried:
+class _CarriedValues:
     """Values that a loop passes from step to step: overwritten in inference, kept for every step in training, where the
     gradient needs them.
     """
@@ -469,7 +469,7 @@ def dynamic_decode(
     loop = control_flow.While(condition, is_test=is_test)
     lengths = tensor.cast(tensor.zeros_like(finished), "int64")
     lengths.stop_gradient = True
-    inputs, states = _Carried(first_inputs, time, is_test), _Carried(first_states, time, is_test)
+    inputs, states = _CarriedValues(first_inputs, time, is_test), _CarriedValues(first_states, time, is_test)
     draft = live()
     outside = draft.current
     with loop.block():

@@ -24,9 +24,9 @@ from pstranspile.cluster.net.http2 import Caller, CallRefused, CallService
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.other_systems import GONE, Entry, ForeignTrainers, Journal
 from pstranspile.cluster.net.peer import Peer
-from pstranspile.cluster.net.server_checkpoints import Unplaced
+from pstranspile.cluster.net.server_checkpoints import PathRefused
 from pstranspile.cluster.net.site import Site
-from pstranspile.cluster.net.status import Told
+from pstranspile.cluster.net.status import RateLimitedPrinter
 from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.fluid.net import message as calls
 from pstranspile.fluid.net.message import (
@@ -214,7 +214,7 @@ variable.
 """
 
 
-class _Nobody:
+class _AbsentCaller:
     """The caller of calls that an earlier process has accepted: nobody waits for their answers."""
 
     address = ""
@@ -231,7 +231,7 @@ class _Nobody:
         """Does nothing, because the trainer repeats the call."""
 
 
-class _TakenBefore(Exception):
+class _RepeatedCall(Exception):
     """Raised for a call that was accepted on a connection which broke before the answer was sent: the trainer has
     repeated it.
     """
@@ -313,7 +313,7 @@ class FluidService(ForeignTrainers):
         journal this is not needed: a gradient may come twice.)
         """
         self._slots = 0
-        self._print_notice = Told(server.name, site.now)
+        self._print_notice = RateLimitedPrinter(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -353,7 +353,7 @@ class FluidService(ForeignTrainers):
             if method == GONE:
                 self.site.give_up(peer, "it was gone before")
             else:
-                call = _Call(method, read_variable(data), _Nobody(), 0, data, peer)
+                call = _Call(method, read_variable(data), _AbsentCaller(), 0, data, peer)
                 self._handlers[method](call)
                 self.callers.record_replayed_call(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
@@ -396,7 +396,7 @@ class FluidService(ForeignTrainers):
                 message = f"{self._max_waiting} calls wait for {self.server.name} already"
                 raise CallRefused("RESOURCE_EXHAUSTED", message)
             self._handlers[method](call)
-        except _TakenBefore as taken:
+        except _RepeatedCall as taken:
             taken.call.answer()
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
@@ -404,7 +404,7 @@ class FluidService(ForeignTrainers):
             self._print_notice(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
-        """The trainer that makes a well-formed call. Raises CallRefused, _TakenBefore."""
+        """The trainer that makes a well-formed call. Raises CallRefused, _RepeatedCall."""
         if call.peer is None:
             message, callers = call.message, self.callers
             index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
@@ -413,7 +413,7 @@ class FluidService(ForeignTrainers):
             self._missing_since.pop(index, None)
             call.caller.let_in()
             if first and call.method in _REPEATED and callers.last_calls.get(index) == self._about(call):
-                raise _TakenBefore(call)
+                raise _RepeatedCall(call)
         assert call.peer is not None
         return call.peer
 
@@ -550,7 +550,7 @@ class FluidService(ForeignTrainers):
         self._who_calls(call)
         try:
             self.server.save_to(call.message.out_varname)
-        except Unplaced as problem:
+        except PathRefused as problem:
             raise CallRefused(calls.LATER, f"{self.server.name} does not save: {problem}") from None
         except DiagnosticError as problem:
             raise CallRefused("INTERNAL", f"{self.server.name} can't save: {problem}") from None

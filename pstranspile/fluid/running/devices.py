@@ -36,7 +36,7 @@ _MOST_PROGRAMS = 16
 """The number of programs whose forward part is kept."""
 
 
-class Fed(NamedTuple):
+class RunFeed(NamedTuple):
     """The feed of a run, by name or variable."""
 
     values: dict[Any, Any]
@@ -72,7 +72,7 @@ def _share(value: Any, counts: Sequence[int], device: int) -> Any:
     return LoDTensor(np.array(value.data), value.lod) if isinstance(value, LoDTensor) else np.array(value)
 
 
-def require_for_all(fed: Fed, devices: int, variables: Mapping[str, Var]) -> None:
+def require_for_all(fed: RunFeed, devices: int, variables: Mapping[str, Var]) -> None:
     """Raises DiagnosticError where a value fed to a program that trains has no rows for some of the devices.
 
     A variable that is kept from run to run, such as a learning rate, may have one row, which all devices share.

@@ -42,7 +42,7 @@ class Cost(NamedTuple):
     work: int
 
 
-class _Made(NamedTuple):
+class _ResultSize(NamedTuple):
     """A result of a node: its dims, and the bytes of an element."""
 
     dims: tuple[int, ...]
@@ -176,7 +176,7 @@ _INFERRED_OF = 4096
 """The most elements of an input whose values, such as dims, are given to ONNX for inferring the dims of results."""
 
 
-def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Made] | None:
+def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_ResultSize] | None:
     """The results of a node as ONNX infers them; None if it can't infer them."""
     onnx = library()
     types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
@@ -191,14 +191,14 @@ def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Made
         inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small, opset_imports=sets)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return None
-    made: list[_Made] = []
+    made: list[_ResultSize] = []
     for name in filter(None, node.output):
         tensor = inferred[name].tensor_type if name in inferred else None
         if tensor is None or not tensor.HasField("shape"):
             return None
         if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
             return None
-        made.append(_Made(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
+        made.append(_ResultSize(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
     return made
 
 
@@ -493,7 +493,7 @@ _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError)
 """The exceptions that readers raise for attributes that ONNX's own checks accept, such as an unknown mode."""
 
 
-class Imported(NamedTuple):
+class ImportedModel(NamedTuple):
     """A module, the values of its persistable variables, and the variables of the model's outputs."""
 
     module: Module
@@ -501,7 +501,7 @@ class Imported(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
+def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> ImportedModel:
     """The network in an ONNX model. Variables have the names of the model's values.
 
     Weights become parameters, other constants become persistable variables (`weights_of` separates the two). The
@@ -538,7 +538,7 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
         outputs = tuple(reading.finish(value.name) for value in model.graph.output)
     except Refused as reason:
         raise DiagnosticError([error("onnx-op", f"an output: {reason}", Location(file))]) from None
-    return Imported(reading.module(), reading.values, outputs)
+    return ImportedModel(reading.module(), reading.values, outputs)
 
 
 def readers() -> Mapping[str, Reader]:

@@ -38,7 +38,7 @@ class _Net(NamedTuple):
         return Value(self.reading.draft, self.reading.name(name))
 
 
-class _Way(NamedTuple):
+class _DirectionResults(NamedTuple):
     """The results of one direction: all of its outputs, and its states after the last step."""
 
     outputs: str
@@ -129,7 +129,7 @@ def _function(op_type: str, **attrs: object) -> Function:
 # One direction
 
 
-def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
+def _direction(net: _Net, at: int, *, backwards: bool) -> _DirectionResults:
     reading, gates = net.reading, _GATES[net.kind]
     x = net.input_names["x"]
     if backwards:
@@ -152,7 +152,7 @@ def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
     outputs, states = _steps(net, at, projected, mask, cell)
     if backwards:
         outputs = _reverse_steps(outputs, reading)
-    return _Way(outputs, *[_last_step(state, reading) for state in states], *[""] * (2 - len(states)))
+    return _DirectionResults(outputs, *[_last_step(state, reading) for state in states], *[""] * (2 - len(states)))
 
 
 def _reverse_steps(value: str, reading: GraphReading) -> str:

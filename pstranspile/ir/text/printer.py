@@ -297,13 +297,13 @@ class Lines:
         return result
 
 
-class End(NamedTuple):
+class ClosingTag(NamedTuple):
     """The tag of the closing brace of a block or program."""
 
     of: Block | Program
 
 
-class Printed:
+class PrintedText:
     """The lines of a text, and the value that each line was printed from (None: the version line or an empty line)."""
 
     def __init__(self) -> None:
@@ -324,7 +324,7 @@ class Printed:
 class ProgramPrinter:
     """Prints the blocks of one program, each once, next to the first op that refers to it."""
 
-    def __init__(self, program: Program, language: Language, printed: Printed):
+    def __init__(self, program: Program, language: Language, printed: PrintedText):
         self.program = program
         self.lines = Lines(language)
         self.printed = printed
@@ -359,10 +359,10 @@ class ProgramPrinter:
             for rest in range(len(self.program.blocks)):
                 if rest not in self.placed:
                     self.block(rest, 0, depth + 1)
-        self.printed.add(indent + "}", End(block))
+        self.printed.add(indent + "}", ClosingTag(block))
 
 
-def program_lines(program: Program, program_name: str, language: Language, printed: Printed) -> None:
+def program_lines(program: Program, program_name: str, language: Language, printed: PrintedText) -> None:
     """Appends the lines of one program."""
     seed = f" seed={program.random_seed}" if program.random_seed else ""
     version = "" if program.version == 0 else f" version={'none' if program.version is None else program.version}"
@@ -372,12 +372,12 @@ def program_lines(program: Program, program_name: str, language: Language, print
         texts, _ = Lines(language).ops(ops, 0, "  ")
         printed.extend(texts, map(Statement, range(len(texts))))
     ProgramPrinter(program, language, printed).blocks()
-    printed.add("}", End(program))
+    printed.add("}", ClosingTag(program))
 
 
-def module_lines(module: Module, language: Language) -> Printed:
+def module_lines(module: Module, language: Language) -> PrintedText:
     """The statements of a whole module, each in one line however long it is."""
-    printed = Printed()
+    printed = PrintedText()
     printed.add("ir 1")
     for program_name, program in module.programs.items():
         printed.add("")
@@ -392,7 +392,7 @@ def print_module(module: Module, language: Language) -> str:
 
 def print_program(program: Program, program_name: str, language: Language) -> str:
     """The canonical text of one program, without the version line. Raises ValueError as `print_module`."""
-    printed = Printed()
+    printed = PrintedText()
     program_lines(program, program_name, language, printed)
     return "\n".join([*all_wrapped(printed.lines), ""])
 
@@ -425,7 +425,7 @@ _PROGRAM = Pattern(rf"program[{BLANKS}]*@").match
 _BLOCK = Pattern(rf"block[{BLANKS}]*\^").match
 
 
-class Written(NamedTuple):
+class WrittenStatement(NamedTuple):
     """A statement as written in a text, with the comments around it."""
 
     line: int
@@ -434,7 +434,7 @@ class Written(NamedTuple):
     trailing: str
 
 
-def written_statements(text: str) -> Iterator[Written]:
+def written_statements(text: str) -> Iterator[WrittenStatement]:
     """The statements of a text without errors; the last one is empty and holds the comments that follow all others."""
     above: list[str] = []
     inside: list[str] = []
@@ -455,9 +455,9 @@ def written_statements(text: str) -> Iterator[Written]:
         if unfinished:
             inside += [comment] if comment else []
             continue
-        yield Written(start, first, (*above, *inside), comment)
+        yield WrittenStatement(start, first, (*above, *inside), comment)
         above, inside = [], []
-    yield Written(0, "", tuple(above), "")
+    yield WrittenStatement(0, "", tuple(above), "")
 
 
 def _line_of(value: object) -> int:
@@ -470,12 +470,12 @@ class _Sources:
     """Finds the written statement of each printed line. Programs must be queried in order."""
 
     def __init__(self, text: str):
-        self.at_line: dict[int, Written] = {}
-        self.ends: dict[tuple[int, int], Written] = {}
-        self.programs: list[Written] = []
-        self.distributions: list[list[Written]] = []
-        self.version: Written | None = None
-        self.last = Written(0, "", (), "")
+        self.at_line: dict[int, WrittenStatement] = {}
+        self.ends: dict[tuple[int, int], WrittenStatement] = {}
+        self.programs: list[WrittenStatement] = []
+        self.distributions: list[list[WrittenStatement]] = []
+        self.version: WrittenStatement | None = None
+        self.last = WrittenStatement(0, "", (), "")
         open_at: list[int] = []
         for written in written_statements(text):
             if not written.line:
@@ -496,26 +496,26 @@ class _Sources:
                     self.version = written
         self.current = 0
 
-    def of(self, value: object) -> Written | None:
+    def of(self, value: object) -> WrittenStatement | None:
         """The statement that a printed value was read from."""
         if isinstance(value, Program):
             self.current += 1
             return self.programs[self.current - 1]
         if isinstance(value, Statement):
             return self.distributions[self.current - 1][value.number]
-        if isinstance(value, End):
+        if isinstance(value, ClosingTag):
             return self.ends.get((self.current, _line_of(value.of)))
         return self.at_line.get(_line_of(value)) if value is not None else None
 
 
-def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
+def _with_comments(printed: PrintedText, sources: _Sources) -> Iterator[str]:
     assert sources.version is not None
     for position, (line, value) in enumerate(zip(printed.lines, printed.values, strict=True)):
         written = sources.version if position == 0 else sources.of(value)
         text = wrap_statement(line)
         if written is not None:
             indent = line[: len(line) - len(line.lstrip(" "))]
-            ends = isinstance(value, End)
+            ends = isinstance(value, ClosingTag)
             inner = indent + "  " if ends else indent
             above = list(written.above)
             if ends and above and above[-1] == "":

@@ -19,11 +19,11 @@ from pstranspile.ir.model import Op, Program, Slots
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name, variable_of_gradient
-from pstranspile.ops.gradients.needs import KEPT, Needs, Terms
+from pstranspile.ops.gradients.needs import KEPT, RequiredTerms, Terms
 from pstranspile.ops.gradients.versions import (
     OLD,
     WITH_BLOCKS,
-    Expected,
+    ExpectedGradientOp,
     Forward,
     Use,
     end_of,
@@ -135,7 +135,7 @@ class Pass(NamedTuple):
     terms: Terms
     frame: GradientFrame
     values: Values
-    by_signature: dict[tuple[object, ...], list[Expected]]
+    by_signature: dict[tuple[object, ...], list[ExpectedGradientOp]]
     written_gradients: frozenset[str]
 
 
@@ -299,7 +299,7 @@ def _wrong_in_pass(program: Program, loss: str, stopped: Callable[[str], bool] |
     if not _overwrites(program):
         return []
     made = _variables_with_gradient(program)
-    needs = Needs(program, loss, stopped or (lambda name: name not in made))
+    needs = RequiredTerms(program, loss, stopped or (lambda name: name not in made))
     audit = Audit(needs)
     audit.follow()
     return audit.findings
@@ -375,7 +375,7 @@ def _of_gradients(program: Program) -> set[str]:
 class Audit:
     """One pass over the gradient ops of a program."""
 
-    def __init__(self, needs: Needs):
+    def __init__(self, needs: RequiredTerms):
         self.needs = needs
         self.program = needs.program
         self.findings: list[Diagnostic] = []
@@ -400,13 +400,15 @@ class Audit:
                 self._wrong(here, ops[-1], name, given, uses)
 
     def _pass(self, forward: Forward, terms: Terms, frame: GradientFrame, values: Values, ops: Sequence[Op]) -> Pass:
-        by_signature: dict[tuple[object, ...], list[Expected]] = {}
+        by_signature: dict[tuple[object, ...], list[ExpectedGradientOp]] = {}
         for alternatives in self.needs.expected_ops(forward.number):
             for expected in reversed(alternatives):
                 by_signature.setdefault(signature(expected.op), []).append(expected)
         for index, op in enumerate(forward.ops):
             if op.type in WITH_BLOCKS:
-                by_signature.setdefault((f"{op.type}_grad", _scopes(op.outputs)), []).append(Expected(index, 0, op))
+                by_signature.setdefault((f"{op.type}_grad", _scopes(op.outputs)), []).append(
+                    ExpectedGradientOp(index, 0, op)
+                )
         made = frozenset(name for op in ops for name in op.output_names)
         return Pass(forward, terms, frame, values, by_signature, made)
 
@@ -456,7 +458,7 @@ class Audit:
                 total |= uses or frozenset()
             frame.write(name, total)
 
-    def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
+    def _plain(self, here: Pass, op: Op, expected: ExpectedGradientOp) -> None:
         forward, index = here.forward, expected.number
         source = forward.ops[index]
         if keeps_value(source):

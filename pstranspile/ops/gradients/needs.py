@@ -10,7 +10,7 @@ from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, variable_of_gradient
 from pstranspile.ops.gradients.versions import (
-    Expected,
+    ExpectedGradientOp,
     Forward,
     History,
     Use,
@@ -82,7 +82,7 @@ Terms = dict[tuple[str, int], set[Use]]
 """A mapping from a version of a variable (name, number of writes) to its uses that lead to the loss."""
 
 
-class Needs:
+class RequiredTerms:
     """The terms that the gradients of a program must have.
 
     `stopped` is true of variables that have no gradient. Arrays are followed by name, because their elements have no
@@ -95,7 +95,7 @@ class Needs:
         self.stopped = stopped
         self.arrays: set[str] = set()
         self._forward: dict[int, Forward] = {}
-        self._expected: dict[int, list[list[Expected]]] = {}
+        self._expected: dict[int, list[list[ExpectedGradientOp]]] = {}
         self._inner: dict[tuple[int, frozenset[str]], Terms] = {}
         while True:  # a loop may read an array that it wrote in an earlier iteration
             known = len(self.arrays)
@@ -110,7 +110,7 @@ class Needs:
             self._forward[block] = Forward(self.program, block)
         return self._forward[block]
 
-    def expected_ops(self, block: int) -> list[list[Expected]]:
+    def expected_ops(self, block: int) -> list[list[ExpectedGradientOp]]:
         """The gradient ops of each forward op of a block."""
         if block not in self._expected:
             ops = self.forward(block).ops

@@ -353,7 +353,7 @@ def is_forward(op: Op) -> bool:
     return not is_backward(op) and not is_copy(op) and not (op.role or 0) & (OpRole.RPC | OpRole.DIST)
 
 
-class Expected(NamedTuple):
+class ExpectedGradientOp(NamedTuple):
     """A gradient op of a forward op; `number` is the index of that op, `part` counts its gradient ops."""
 
     number: int
@@ -368,12 +368,12 @@ class Expected(NamedTuple):
                     yield Use(self.number, self.part, slot, place), variable_of_gradient(name)
 
 
-def expected_of(op: Op, index: int) -> list[Expected]:
+def expected_of(op: Op, index: int) -> list[ExpectedGradientOp]:
     """The gradient ops of an op without a sub-block; none if the op does not match its schema."""
     rule = gradient_rule(op.type)
     if rule is None or inner_in(op) or _unsound(op := with_defaults(op)):
         return []
-    return [Expected(index, part, made) for part, made in enumerate(rule(op, WantedGradients()))]
+    return [ExpectedGradientOp(index, part, made) for part, made in enumerate(rule(op, WantedGradients()))]
 
 
 def _unsound(op: Op) -> bool:
@@ -407,7 +407,7 @@ def signature(op: Op) -> tuple[object, ...]:
     return op.type, read
 
 
-def fits(expected: Expected, op: Op) -> bool:
+def fits(expected: ExpectedGradientOp, op: Op) -> bool:
     """Whether all outputs of an op are expected."""
     if inner_in(expected.op):
         return True
@@ -415,7 +415,7 @@ def fits(expected: Expected, op: Op) -> bool:
     return all((slot, plain(n)) in wanted for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
 
 
-def match_gradients(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
+def match_gradients(expected: ExpectedGradientOp, op: Op) -> Iterator[tuple[Use, str]]:
     """The expected gradients that an op computes, under the names that it gives them."""
     for slot, names in op.outputs.items():
         wanted = expected.op.outputs.get(slot, ())

@@ -741,24 +741,24 @@ def look_up_side_by_side(asked: Sequence[tuple[LargeTable, Array]]) -> list[Arra
     ]
 
 
-class _Waiting(NamedTuple):
+class _WaitingUpdate(NamedTuple):
     """An update that waits for others, and what is told the result of `loops.update_tables`."""
 
     update: loops.HeldUpdate
     finish: Callable[[int, int], object]
 
 
-class SideBySide:
+class JoinedUpdates:
     """Updates of rows that different tables have, which are made together at the end."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingUpdate] = []
 
     def add(self, update: loops.HeldUpdate, finish: Callable[[int, int], object]) -> None:
         """Adds an update of a table that has none yet. `finish` is told the result of `loops.update_tables`, when no
         update has views of tables any more.
         """
-        self._waiting.append(_Waiting(update, finish))
+        self._waiting.append(_WaitingUpdate(update, finish))
 
     def run(self) -> None:
         """Makes the updates, on as many threads as tables have."""
@@ -770,7 +770,7 @@ class SideBySide:
             finish(missing, different)
 
 
-_SIDE_BY_SIDE: ContextVar[SideBySide | None] = ContextVar("side_by_side", default=None)
+_SIDE_BY_SIDE: ContextVar[JoinedUpdates | None] = ContextVar("side_by_side", default=None)
 
 
 @contextmanager
@@ -783,7 +783,7 @@ def updates_side_by_side() -> Generator[None]:
     if threads_of_tables() < 2:
         yield
         return
-    together = SideBySide()
+    together = JoinedUpdates()
     token = _SIDE_BY_SIDE.set(together)
     try:
         yield
@@ -792,7 +792,7 @@ def updates_side_by_side() -> Generator[None]:
     together.run()
 
 
-def updates_put_off() -> SideBySide | None:
+def updates_put_off() -> JoinedUpdates | None:
     """The updates that are put off; None where each is made at once."""
     return _SIDE_BY_SIDE.get()
 
@@ -846,7 +846,7 @@ class TableRows(NamedTuple):
 # Ids that have had gradients but have no row yet, with the number of their gradients.
 
 
-class Waiting:
+class WaitingIds:
     """Ids that wait to enter a table, each with the number of its gradients so far and the update of the last one."""
 
     def __init__(self) -> None:
@@ -907,7 +907,7 @@ _REMEMBERED = 1 << 14
 """The most rows whose initial values are remembered between a lookup and the update that enters them."""
 
 
-class Drawn:
+class DrawnValues:
     """Initial values that lookups have drawn for rows that do not exist yet, as the update that follows enters them.
 
     Drawing a row takes several times as long as finding it. What is remembered changes no result: a row has the same
@@ -994,7 +994,7 @@ class LargeTable:
     ):
         self.height, self.width, self.dtype, self.any_id = height, width, np.dtype(dtype), any_id
         self.rules = rules or Rules()
-        self.initial, self.chances, self._drawn = initial, chances, Drawn(initial)
+        self.initial, self.chances, self._drawn = initial, chances, DrawnValues(initial)
         mistake = self.rules.mistake()
         if mistake or (self.rules.enter_chance < 1 and chances is None):
             raise ValueError(mistake or "rows are drawn to enter, but nothing draws them")
@@ -1006,7 +1006,7 @@ class LargeTable:
         self._rows = self._no_rows()
         self._seen = np.empty(0, np.uint32)
         self._scores = np.empty(0, np.float32)
-        self._waiting = Waiting()
+        self._waiting = WaitingIds()
         self._dropped: list[Array] = []
         self._calls: list[int] = []  # the number of updates at each call of `shrink_after`
         self._packed = self._touched = 0

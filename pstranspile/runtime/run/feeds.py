@@ -362,7 +362,7 @@ def made_ids(program: Program) -> list[Table]:
     return [table for table in lookups_of(program) if (table.ids, id(table.op)) not in fed]
 
 
-class Wrong(NamedTuple):
+class UnknownId(NamedTuple):
     """An id that a table has no row for: the row of the batch that holds it, counted from 0, the id, and the table."""
 
     input: str
@@ -376,7 +376,7 @@ class Wrong(NamedTuple):
         return at_op("run-feed-mismatch", message, self.table.op)
 
 
-def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) -> Iterator[Wrong]:
+def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) -> Iterator[UnknownId]:
     """The first id of each input of a step that a table has no row for."""
     for name, known in tables.items():
         value: Any = feed.get(name)
@@ -387,7 +387,7 @@ def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) ->
             wrong = table.missing_ids_mask(ids)
             if wrong is not None:
                 place: Any = np.argwhere(wrong)[0]
-                yield Wrong(name, row_of(value, int(place[0])), int(ids[tuple(place)]), table)
+                yield UnknownId(name, row_of(value, int(place[0])), int(ids[tuple(place)]), table)
                 break
 
 
@@ -402,7 +402,7 @@ def row_of(value: Any, element: int) -> int:
 # What is fed in one step, compared with what the program does with it.
 
 
-class Apart(NamedTuple):
+class UnequalRows(NamedTuple):
     """Two inputs with different numbers of rows, and the op that brings their rows together."""
 
     inputs: tuple[str, str]
@@ -435,10 +435,10 @@ class FedRows:
             for name, var in program.main_block.vars.items()
             if not var.persistable and var.tensor is not None and var.shape[:1] == (-1,) and not var.tensor.lod_level
         }
-        self._differences: dict[tuple[tuple[str, tuple[int, ...]], ...], Apart | None] = {}
+        self._differences: dict[tuple[tuple[str, tuple[int, ...]], ...], UnequalRows | None] = {}
         """What was found for the dims of the arrays of a step."""
 
-    def row_mismatch(self, feed: Mapping[str, Any]) -> Apart | None:
+    def row_mismatch(self, feed: Mapping[str, Any]) -> UnequalRows | None:
         """The first two inputs of a step that have different numbers of rows although an op takes them side by side."""
         given = {name: value.shape for name, value in feed.items() if name in self._open and self._fits(name, value)}
         if len({shape[:1] for shape in given.values()}) < 2:
@@ -453,7 +453,7 @@ class FedRows:
         dims = self._open[name].shape
         return isinstance(value, np.ndarray) and len(value.shape) == len(dims) and fits(value.shape[1:], dims[1:])
 
-    def _search(self, shapes: Mapping[str, tuple[int, ...]]) -> Apart | None:
+    def _search(self, shapes: Mapping[str, tuple[int, ...]]) -> UnequalRows | None:
         types: dict[str, TensorType] = {}
         origins = {name: frozenset([name]) for name in shapes}
         for name, shape in shapes.items():
@@ -480,7 +480,7 @@ class FedRows:
                 meet = [*of] if _fits(op, declared_tensor) and _fits_with_equal_rows(op, known_tensor, origins) else []
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
-                    return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
+                    return UnequalRows((one, other), (shapes[one][0], shapes[other][0]), op)
             for slot, names in op.outputs.items():
                 for name, tensor in zip(names, made.get(slot, (None,) * len(names)), strict=False):
                     types.pop(name, None)

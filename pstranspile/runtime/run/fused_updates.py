@@ -156,7 +156,7 @@ def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:
     return whole, parts
 
 
-class _Alike:
+class _SimilarOps:
     """Indices of similar ops. `ended`: a later op accesses the same variables, so that the ops can't wait for further
     ones.
     """
@@ -174,10 +174,10 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
     """Yields groups of similar optimizer ops, with their indices. A group may run at the place of its last op: no op in
     between writes variables that its ops read or write, or reads variables that they write.
     """
-    runs: list[_Alike] = []
-    latest: dict[object, _Alike] = {}
-    readers: defaultdict[str, set[_Alike]] = defaultdict(set)
-    writers: defaultdict[str, set[_Alike]] = defaultdict(set)
+    runs: list[_SimilarOps] = []
+    latest: dict[object, _SimilarOps] = {}
+    readers: defaultdict[str, set[_SimilarOps]] = defaultdict(set)
+    writers: defaultdict[str, set[_SimilarOps]] = defaultdict(set)
     for index, bound in enumerate(ops):
         reads, writes = list(bound.op.input_names), list(bound.op.output_names)
         for names, users in ((reads, writers), (writes, readers), (writes, writers)):
@@ -191,7 +191,7 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
             continue
         run = latest.get(kind)
         if run is None or run.ended:
-            run = latest[kind] = _Alike()
+            run = latest[kind] = _SimilarOps()
             runs.append(run)
         run.members.append(index)
         for names, users in ((reads, readers), (writes, writers)):

@@ -311,7 +311,7 @@ class GuardFailed(Exception):
     """Raised before the first op if a variable of the scope does not hold a plain array, as the code requires."""
 
 
-class Missing(Exception):
+class MissingValue(Exception):
     """Raised by generated code at an op that reads a variable without a value."""
 
     def __init__(self, name: str):
@@ -387,7 +387,7 @@ class Source(LocalValues):
         self.names: dict[str, Any] = {
             "ndarray": np.ndarray,
             "GuardFailed": GuardFailed,
-            "Missing": Missing,
+            "MissingValue": MissingValue,
             **FUNCTIONS,
             **NUMBERS,
         }
@@ -504,7 +504,7 @@ class Source(LocalValues):
         looks = bound.looks
         for name in () if looks else bound.needs:
             if name in self.unsure:
-                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
+                self._add(f"if {self._local(name)} is None: raise MissingValue({name!r})", index)
                 self.unsure.discard(name)
         bound = over_a_term(bound, lambda name: self._is_spare(index, name))
         bound = self.bound[index] = over_first(bound, lambda name: self._is_spare(index, name))

@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _write(options: Namespace, optimizer: Optimizer) -> int:
-    """Makes the training program and writes it. Raises DiagnosticError or Reported."""
+    """Makes the training program and writes it. Raises DiagnosticError or CommandFailure."""
     from pstranspile.frontends.autodiff.minimize import train, trained_already
     from pstranspile.ops.textual import print_module
 

@@ -17,7 +17,7 @@ from pstranspile.tools.cli.written_files import telling
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pstranspile.frontends.onnx.importing import Imported
+    from pstranspile.frontends.onnx.importing import ImportedModel
 
 DESCRIPTION = f"""\
 Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel), an ONNX model, or the program that a function of a
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or Reported."""
+    """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or CommandFailure."""
     from pstranspile.frontends.loading import of_python, only_initialises
     from pstranspile.frontends.python_places import with_script_places
     from pstranspile.ops.textual import print_module
@@ -108,7 +108,7 @@ def _trains(module: Module) -> bool:
     return any(is_optimizer(op) for block in module.main.blocks for op in block.ops)
 
 
-def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Imported | None:
+def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ImportedModel | None:
     """What an ONNX model is imported as, whose parameters are written; None for any other input."""
     from pstranspile.frontends.loading import is_onnx, of_python, read_bytes
 

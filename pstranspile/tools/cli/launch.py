@@ -43,7 +43,7 @@ from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded_options
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import Silence, View
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import Keeping, is_terminal, status, telling_what_is_kept
+from pstranspile.tools.cli.progress import RunCheckpoints, is_terminal, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written_files import MOST_NAMED, saved_arrays_text, say, telling
@@ -275,7 +275,7 @@ def _launch(
     steps: int,
     kept: Checkpoints | None,
     source: RowSource | None,
-    keeping: Keeping,
+    keeping: RunCheckpoints,
     shares: ReportedShares,
 ) -> int:
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.

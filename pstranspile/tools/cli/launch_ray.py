@@ -24,7 +24,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
-from pstranspile.tools.cli.progress import Keeping
+from pstranspile.tools.cli.progress import RunCheckpoints
 from pstranspile.tools.cli.report import quoting, report, use_colour
 from pstranspile.tools.cli.written_files import saved_arrays_text, telling
 
@@ -92,7 +92,7 @@ def check_local(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
             parser.error(f"--{name} {getattr(options, name)}: jobs that grow and shrink run on Ray; give --on ray")
 
 
-def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, keeping: Keeping) -> int:
+def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, keeping: RunCheckpoints) -> int:
     """Runs the job. Raises DiagnosticError."""
     from pstranspile.cluster.ray.launch import require_ray
     from pstranspile.runtime.files.outputs import require_writable
@@ -239,10 +239,10 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
 
 def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | RowSource | None) -> None:
     """Raises DiagnosticError if less is fed than the steps that are asked for need."""
-    from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+    from pstranspile.cluster.machines.feeding import PlannedRuns, feeds_of, require_fed
 
     if options.steps and feeds is not None:
-        trainers = [Planned({MAIN: job.trainer(0).main}, None)] * job.plan.trainers
+        trainers = [PlannedRuns({MAIN: job.trainer(0).main}, None)] * job.plan.trainers
         require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], options.steps)
 
 
@@ -269,12 +269,12 @@ def _watch(
     view: View | LiveView,
     machines: dict[str, _ShownMachine],
     shares: ReportedShares,
-    keeping: Keeping,
+    keeping: RunCheckpoints,
 ) -> None:
     """Shows the reports of the machines of a session, and notes the trainers' shares of batches."""
     from pstranspile.cluster.ray.session import SessionListener
 
-    class Shown(SessionListener):
+    class MachineDisplay(SessionListener):
         """Shows the machines as they start and report."""
 
         def machines_started(self, roles: Sequence[str]) -> None:
@@ -295,4 +295,4 @@ def _watch(
             shares.take(role, fields)
             view.look()
 
-    session.listen(Shown())
+    session.listen(MachineDisplay())

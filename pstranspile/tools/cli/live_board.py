@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pstranspile.cluster.net.status import Shown
+from pstranspile.cluster.net.status import DisplayedValue
 from pstranspile.ir.diagnostics import installing, visible
 from pstranspile.tools.cli.progress import is_terminal
 
@@ -195,8 +195,8 @@ class _MachineReports:
 
 
 class Board:
-    """Takes reports of machines: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
-    `waits`: for what, and of each machine that has not come its name, with the share of the time.
+    """Takes reports of machines: `state`, `step`, `values` (`DisplayedValue` by name), `messages` that were sent so
+    far, and `waits`: for what, and of each machine that has not come its name, with the share of the time.
     """
 
     def __init__(self, steps: int, clock: Callable[[], float] = time.monotonic):
@@ -308,6 +308,6 @@ def sparkline(numbers: Sequence[float], width: int) -> str:
     return result
 
 
-def values_of(results: Mapping[str, Shown]) -> dict[str, list[Any]]:
+def values_of(results: Mapping[str, DisplayedValue]) -> dict[str, list[Any]]:
     """The fetched values of a step in the form of reports."""
     return {name: list(value) for name, value in results.items()}

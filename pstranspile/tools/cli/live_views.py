@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.machines.network import messages_sent
 from pstranspile.cluster.machines.server import Server, ServerListener
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.status import Shown, displayed_value
-from pstranspile.tools.cli.launch_view import Watched
+from pstranspile.cluster.net.status import DisplayedValue, displayed_value
+from pstranspile.tools.cli.launch_view import MachineStatus
 from pstranspile.tools.cli.live_board import Board, Screen, values_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class LiveSingle:
         self._board = Board(steps)
         self._screen = Screen(self._board)
 
-    def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
+    def step(self, number: int, fetched: Mapping[str, Mapping[str, DisplayedValue]]) -> None:
         """Step `number`, counted from 1, has given these values."""
         for values in fetched.values():
             self._board.update("this machine", {"step": number, "values": values_of(values)})
@@ -91,17 +91,17 @@ class LiveCluster(ServerListener, TrainerListener):
 class LiveView:
     """The machines of a job as processes that send reports."""
 
-    def __init__(self, members: Mapping[str, Watched], steps: int):
+    def __init__(self, members: Mapping[str, MachineStatus], steps: int):
         self._board = Board(steps)
         self._screen = Screen(self._board)
         self.begin(members, steps)
 
-    def begin(self, members: Mapping[str, Watched], steps: int) -> None:
+    def begin(self, members: Mapping[str, MachineStatus], steps: int) -> None:
         """The job begins, or begins again, with these machines, and does so many steps in all."""
         self._members = members
         self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)), steps)
 
-    def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
+    def update(self, member: MachineStatus, fields: Mapping[str, Any]) -> None:
         """Takes a report of a machine."""
         self._board.update(member.role, fields)
 
@@ -120,7 +120,7 @@ class LiveView:
         self._screen.end()
 
 
-def _state(member: Watched) -> str:
+def _state(member: MachineStatus) -> str:
     if member.ended is not None:
         return "failed" if member.ended else "ended"
     again = f", started {member.starts} times" if member.starts > 1 else ""

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.cluster.net.status import Shown, merge_displayed_values, numbers_first, values_text
+from pstranspile.cluster.net.status import DisplayedValue, merge_displayed_values, numbers_first, values_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
-from pstranspile.tools.cli.report import Reported, report, status_of
+from pstranspile.tools.cli.report import CommandFailure, report, status_of
 from pstranspile.tools.cli.written_files import PENDING, checkpoints_in, folder_made, kept_in, say
 
 OFTEN = 0.05
@@ -108,7 +108,7 @@ class Progress:
         self._start = perf_counter()
         self._display_time = 0.0
 
-    def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
+    def step(self, number: int, fetched: Mapping[str, Mapping[str, DisplayedValue]]) -> None:
         """Step `number`, counted from 1, has given these values."""
         if len(fetched) > MOST_SHOWN:
             names = dict.fromkeys(name for values in fetched.values() for name in values)
@@ -175,7 +175,7 @@ def status(command: str) -> Generator[Status]:
 # What is kept of a run that is interrupted.
 
 
-class Keeping:
+class RunCheckpoints:
     """The checkpoints that a run leaves in a folder ("": none). A run goes on from those in `resumed_folder` ("": it
     begins).
     """
@@ -224,19 +224,19 @@ class Keeping:
 
 
 @contextmanager
-def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
+def telling_what_is_kept(options: argparse.Namespace) -> Generator[RunCheckpoints]:
     """Prints on stderr which checkpoints a run has left: at its end, and where an error stops it, with the option by
     which another run goes on from there, and which results are not written. Of a run that keeps nothing nothing is
     said.
     """
-    keeping = Keeping(options.checkpoint or "", options.resume or "")
+    keeping = RunCheckpoints(options.checkpoint or "", options.resume or "")
     try:
         yield keeping
     except DiagnosticError as problem:  # shown first, so that what can be done about it stands below it
         report(problem.diagnostics)
         keeping.tell_of_stop(problem.diagnostics)
-        raise Reported(status_of(problem), problem.diagnostics, ()) from problem
-    except Reported as problem:
+        raise CommandFailure(status_of(problem), problem.diagnostics, ()) from problem
+    except CommandFailure as problem:
         keeping.tell_of_stop(problem.findings)
         raise
     except Exception:

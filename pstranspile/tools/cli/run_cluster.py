@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+from pstranspile.cluster.machines.feeding import PlannedRuns, feeds_of, require_fed
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
 from pstranspile.cluster.machines.recorder import Recorder
 from pstranspile.cluster.machines.scenario import random_scenario, read_scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.status import Shown, displayed_value
+from pstranspile.cluster.net.status import DisplayedValue, displayed_value
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import quantity
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.step_feeds import RowSource, Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.tools.cli.common import Loaded, begun_with, compile_loaded, cost_with_profile, deciding
+from pstranspile.tools.cli.common import LoadedInput, begun_with, compile_loaded, cost_with_profile, deciding
 from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
-from pstranspile.tools.cli.progress import Keeping, Progress
+from pstranspile.tools.cli.progress import Progress, RunCheckpoints
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written_files import say
 
@@ -43,7 +43,7 @@ class ClusterProgress(TrainerListener):
     def __init__(self, steps: int, trainers: int, first: int = 0):
         self._progress = Progress(steps, first=first)
         self._trainers = trainers
-        self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
+        self._waiting: dict[int, dict[str, dict[str, DisplayedValue]]] = {}
         self._last_shown_step = first
 
     def watch(self, cluster: Cluster) -> None:
@@ -130,7 +130,7 @@ def _steps(
 ) -> int:
     """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
 
-    planned = [Planned(step_programs(module), turns)] * trainers
+    planned = [PlannedRuns(step_programs(module), turns)] * trainers
     there = feeds_of(feeds, planned)[1]
     if options.steps:
         require_fed(feeds, planned, there, options.steps)
@@ -146,11 +146,11 @@ def _fetch_names(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> S
 
 def run_cluster(
     parser: argparse.ArgumentParser,
-    loaded: Loaded[Job],
+    loaded: LoadedInput[Job],
     options: argparse.Namespace,
     turns: Turns | None,
     fetches: Mapping[str, Sequence[str]],
-    keeping: Keeping,
+    keeping: RunCheckpoints,
 ) -> Simulated:
     """Compiles the job and runs it; `fetches` are by program; wrong usage for a slow machine that the job does not
     have. Raises DiagnosticError.
@@ -198,7 +198,7 @@ def _run(
     feeds: Mapping[str, Any] | RowSource,
     steps: int,
     kept: CheckpointedRun | None,
-    keeping: Keeping,
+    keeping: RunCheckpoints,
 ) -> Simulated:
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps

@@ -33,7 +33,7 @@ from pstranspile.tools.cli.common import (
     table_memory_of,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
-from pstranspile.tools.cli.report import Reported, status_of
+from pstranspile.tools.cli.report import CommandFailure, status_of
 from pstranspile.tools.cli.report import report as report_findings
 from pstranspile.tools.cli.written_files import PENDING, saved_arrays_text, say, telling
 
@@ -437,7 +437,7 @@ def _play(
         report(findings=findings_to_json(problem.diagnostics))  # whoever has started this process tells of them
         report_findings(problem.diagnostics)
         PENDING.tell_of_stop()
-        raise Reported(status_of(problem), problem.diagnostics, ()) from problem
+        raise CommandFailure(status_of(problem), problem.diagnostics, ()) from problem
     finally:
         if cluster.source is not None and not report.has_reader:
             report_findings(cluster.source.warnings())

@@ -407,7 +407,7 @@ def _without_mistakes(outline: Outline, findings: Iterable[Diagnostic], file: st
 # The texts that an editor has open: their readings, and their jobs.
 
 
-class _Placed(NamedTuple):
+class _PlacedModule(NamedTuple):
     module: Module
     path: Path
     text: str
@@ -421,7 +421,7 @@ class Workspace:
         self._text_in_editor = text_in_editor
         self._readings: dict[Path, tuple[str, TextReading]] = {}
         self._outlines: dict[Path, tuple[str, Outline]] = {}
-        self._placed: dict[Path, _Placed] = {}
+        self._placed: dict[Path, _PlacedModule] = {}
         self._tried: dict[Path, tuple[Module, tuple[Diagnostic, ...]]] = {}
 
     def outline(self, path: Path, text: str) -> Outline:
@@ -479,7 +479,7 @@ class Workspace:
         if known is None or known[0] is not reading.module or known[1:3] != found:
             job, findings = check_job(*found)
             placement = place(reading.module, job) if job is not None else Placement(of_program(findings))
-            known = self._placed[path] = _Placed(reading.module, *found, placement)
+            known = self._placed[path] = _PlacedModule(reading.module, *found, placement)
         return known.placement
 
     def last_placement(self, path: Path) -> Placement | None:

@@ -12,7 +12,7 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import read_name
 
 
-class Spot(NamedTuple):
+class TextPosition(NamedTuple):
     """A place between two characters of a text: the line, and how many characters of it stand before."""
 
     line: int
@@ -27,7 +27,7 @@ class LineSpan(NamedTuple):
     stop: int
 
 
-class Explained(NamedTuple):
+class HoverText(NamedTuple):
     """A hover text in Markdown, and the span of the text that it is about."""
 
     text: str
@@ -64,7 +64,7 @@ class Fold(NamedTuple):
 class Hint(NamedTuple):
     """A few words that an editor shows behind a line; `tip` has the details."""
 
-    spot: Spot
+    spot: TextPosition
     label: str
     tip: str
 

@@ -56,7 +56,7 @@ MOST_PEERS = 30
 Programs = Mapping[str, Program]
 
 
-class _Numbered(NamedTuple):
+class _NumberedOps(NamedTuple):
     """The ops of a machine, and the number of the first op of each block."""
 
     ops: list[tuple[OpPosition, Op]]
@@ -66,14 +66,14 @@ class _Numbered(NamedTuple):
         return self.first[place.program, place.block] + place.number
 
 
-def _number_ops(machine: str, programs: Programs) -> _Numbered:
+def _number_ops(machine: str, programs: Programs) -> _NumberedOps:
     ops: list[tuple[OpPosition, Op]] = []
     first: dict[tuple[str, int], int] = {}
     for name, program in programs.items():
         for index, block in enumerate(program.blocks):
             first[name, index] = len(ops)
             ops += ((OpPosition(machine, name, index, number), op) for number, op in enumerate(block.ops))
-    return _Numbered(ops, first)
+    return _NumberedOps(ops, first)
 
 
 class _Writer:
@@ -142,11 +142,11 @@ def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
     }
 
 
-def _machine(writer: _Writer, name: str, layout: list[Any], own: _Numbered) -> dict[str, Any]:
+def _machine(writer: _Writer, name: str, layout: list[Any], own: _NumberedOps) -> dict[str, Any]:
     return {"name": name, "programs": layout, "op": writer.numbers(op for _, op in own.ops)}
 
 
-def _layout(own: _Numbered, programs: Programs) -> list[Any]:
+def _layout(own: _NumberedOps, programs: Programs) -> list[Any]:
     """Each program: its name, and per block its first op, its count of ops, and the op around it (-1: none)."""
     result: list[Any] = []
     for name, program in programs.items():
@@ -194,7 +194,7 @@ def _python_lines(ops: Iterable[Op]) -> dict[str, Any]:
     return {"code": code, "code_of": at}
 
 
-def _source(origin: Origin | None, sources: _Numbered) -> int:
+def _source(origin: Origin | None, sources: _NumberedOps) -> int:
     """The number of the source op that an op comes from, -1 if it is none."""
     if origin is None or origin.op < 0:
         return -1
@@ -203,7 +203,7 @@ def _source(origin: Origin | None, sources: _Numbered) -> int:
 
 
 def _peers(
-    job: ExplainedJob, texts: Texts, numbered: Mapping[str, _Numbered], machine: str
+    job: ExplainedJob, texts: Texts, numbered: Mapping[str, _NumberedOps], machine: str
 ) -> Iterator[tuple[str, list[int]]]:
     """The peers of each op that has any: the relation, the machine (0 is the source) and the op of each; -1 last:
     more.
@@ -409,7 +409,7 @@ def step_data(found: JobSeconds) -> dict[str, Any]:
     }
 
 
-class Predicted(NamedTuple):
+class CostPrediction(NamedTuple):
     """What a page shows of the cost of a job, which has seconds: with it other numbers of machines (`sweep`), and what
     a run has measured (`pace`).
     """
@@ -419,7 +419,7 @@ class Predicted(NamedTuple):
     pace: Pace | None = None
 
 
-def predicted_data(found: Predicted) -> dict[str, Any] | None:
+def predicted_data(found: CostPrediction) -> dict[str, Any] | None:
     """What is predicted of a step; None without seconds."""
     if found.cost.seconds is None:
         return None
@@ -531,7 +531,7 @@ def report_data(
     source: Module | None = None,
     run: dict[str, Any] | None = None,
     check: dict[str, Any] | None = None,
-    predicted: Predicted | None = None,
+    predicted: CostPrediction | None = None,
 ) -> dict[str, Any]:
     """The data of a report (version 1). `source` is the program that was compiled, where it is known; `predicted` has
     what a step costs, if that is to be shown.

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.chart import Arrow, labels_of, rows_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+from pstranspile.cluster.machines.feeding import PlannedRuns, feeds_of, require_fed
 from pstranspile.cluster.machines.message import END, REPLY
 from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
 from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, Traffic, traffic_of
@@ -53,7 +53,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
     seed = record.seed if record else options.seed or module.main.random_seed or 1
     feeds = options.feeds
     if feeds is not None and record is None:
-        trainers = [Planned(workload.known, workload.given_turns)] * compiled.plan.trainers
+        trainers = [PlannedRuns(workload.known, workload.given_turns)] * compiled.plan.trainers
         require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], steps)
     if feeds is None:
         trainers = compiled.plan.trainers

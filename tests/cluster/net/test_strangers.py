@@ -48,7 +48,7 @@ from pstranspile.cluster.net.loop import (
     Event,
     Loop,
 )
-from pstranspile.cluster.net.status import AT_ONCE, Told
+from pstranspile.cluster.net.status import AT_ONCE, RateLimitedPrinter
 from pstranspile.cluster.net.tls import CHUNK, MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
 from pstranspile.cluster.net.transport import (
     MOST_ACCEPTED,
@@ -592,7 +592,7 @@ def test_without_descriptors_a_port_rests(port: Port, monkeypatch: pytest.Monkey
 
 def test_lines_about_strangers_are_few(capsys: pytest.CaptureFixture[str]) -> None:
     port = Port()
-    port.listener.tell = Told("pserver_0", port.clock)
+    port.listener.tell = RateLimitedPrinter("pserver_0", port.clock)
     for _ in range(AT_ONCE + 5):
         port.connect().sendall(b"\x1b[2J")
         port.turns(3)

@@ -20,7 +20,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
 from pstranspile.fluid.running.distributed_io import load_slices, saves_with_servers, with_states
 from pstranspile.fluid.running.flags import whole
-from pstranspile.fluid.running.pacing import Turned
+from pstranspile.fluid.running.pacing import PacedJob
 from pstranspile.fluid.transpiler.distribute_transpiler import (
     DistributeTranspiler,
     DistributeTranspilerConfig,
@@ -329,7 +329,7 @@ class DistributedTranspiler(Fleet):
                 program.machine, program.part = None, ""
         self._programs, self._before = programs, tuple(program.freeze() for program in programs)
 
-    def _transpile(self, config: Any, turned: Turned | None = None) -> None:
+    def _transpile(self, config: Any, turned: PacedJob | None = None) -> None:
         """Turns the default programs into those of this machine. Raises TypeError if `config` is not a strategy.
 
         `turned` has the programs that trainers run in some steps instead of the main one.

@@ -63,7 +63,7 @@ _MOST_CANDIDATES = 10000
 """The default number of samples from which `slots_shuffle` draws."""
 
 
-class _WithInit:
+class _DatasetWithInit:
     """A data set whose settings are passed in one call."""
 
     def init(
@@ -121,11 +121,11 @@ class _WithInit:
             raise unsupported_error(f"{type(self).__name__}.{method}({names})", message)
 
 
-class QueueDataset(_WithInit, _Queue):
+class QueueDataset(_DatasetWithInit, _Queue):
     """Samples that are read from files during training."""
 
 
-class InMemoryDataset(_WithInit, _InMemory):
+class InMemoryDataset(_DatasetWithInit, _InMemory):
     """Samples that are read from files before training, and can be shuffled."""
 
     def _set_use_ps_gpu(self, use_ps_gpu: bool) -> None:

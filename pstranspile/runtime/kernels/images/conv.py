@@ -557,7 +557,7 @@ def _im2sequence_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 # Kernels. Deformable convolution: every sample has an offset of its own.
 
 
-class _Moved(NamedTuple):
+class _DeformedSamples(NamedTuple):
     """The samples of one image for a deformable convolution.
 
     `at` has one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places]. `dims`
@@ -569,7 +569,7 @@ class _Moved(NamedTuple):
     dims: tuple[int, ...]
 
 
-def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _Moved:
+def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _DeformedSamples:
     """The samples of an image [channels, height, width]. There are two offsets, a row and a column, for each element of
     the window.
     """
@@ -588,7 +588,7 @@ def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, windo
     along = np.broadcast_to(first[1][None, :, None, :], (*window, *dims)).reshape(size, places)
     by = offset.reshape(parts, size, 2, places)
     at = [_within_image(down + part[:, 0], along + part[:, 1], x.shape[1], x.shape[2]) for part in by]
-    return _Moved(
+    return _DeformedSamples(
         at, np.ones((parts, size, places), x.dtype) if mask is None else mask.reshape(parts, size, places), dims
     )
 
@@ -600,7 +600,7 @@ def _within_image(down: Array, along: Array, height: int, width: int) -> Samples
     return made._replace(weights=made.weights * there, slopes=(made.slopes[0] * there, made.slopes[1] * there))
 
 
-def _deformed_columns(moved: _Moved, x: Array) -> Array:
+def _deformed_columns(moved: _DeformedSamples, x: Array) -> Array:
     """The samples without the mask: [parts, channels of a part, window, places]."""
     flat = x.reshape(len(moved.at), -1, x.shape[1] * x.shape[2])
     return np.stack([at.of(part) for at, part in zip(moved.at, flat, strict=True)])

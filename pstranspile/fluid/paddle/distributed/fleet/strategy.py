@@ -18,7 +18,7 @@ from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet import parameter_server as servers
 from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
-from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
+from pstranspile.fluid.running.pacing import Pace, PacedJob, without_steps
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.types import OpRole
@@ -31,7 +31,7 @@ ACCUMULATE = "accumulate"
 """The name of the program that adds gradients to the sums, if it is separate from the main program."""
 
 
-class _Merging(ABC):
+class _MergingOptimizer(ABC):
     """The base class of optimizers that merge gradients: those of `k_steps` runs are added, or with `avg` averaged.
 
     Raises NotHere for parameters whose gradients are sparse.
@@ -79,7 +79,7 @@ class _Merging(ABC):
         L.fill_constant(list(held.shape), held.dtype, 0.0, out=held)
 
 
-class GradientMerge(_Merging):
+class GradientMerge(_MergingOptimizer):
     """Merges gradients in one program, which updates in every `k_steps`-th run."""
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
@@ -99,7 +99,7 @@ class GradientMerge(_Merging):
         return made
 
 
-class MergeForServers(_Merging, Optimizer):
+class MergeForServers(_MergingOptimizer, Optimizer):
     """Merges gradients in two programs: one adds gradients up, the main one also sends and updates.
 
     Schedules of the learning rate count the runs of the main program, and so the updates.
@@ -107,7 +107,7 @@ class MergeForServers(_Merging, Optimizer):
 
     def __init__(self, inner: Any, k_steps: int, avg: bool):
         super().__init__(inner, k_steps, avg)
-        self.turns = Turned({}, f"{ACCUMULATE}*{k_steps - 1},{MAIN}", Pace(k_steps), self._without_merging)
+        self.turns = PacedJob({}, f"{ACCUMULATE}*{k_steps - 1},{MAIN}", Pace(k_steps), self._without_merging)
         self._sum_names: set[str] = set()
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
