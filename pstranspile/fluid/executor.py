@@ -111,8 +111,8 @@ class Executor:
         self._talker = Talker()
         self._facts: dict[int, Facts] = {}
         self._as_fed: Cache = {}
-        self._alike: dict[int, CheckedRun] = {}
-        self._again: RepeatedRun | None = None
+        self._checked_runs: dict[int, CheckedRun] = {}
+        self._repeated_run: RepeatedRun | None = None
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._dataset_prints: PrintCounts | None = None
@@ -177,10 +177,10 @@ class Executor:
         return_merged: bool,
         use_prune: bool,
     ) -> Any:
-        if self._again is not None and not use_prune:
-            repeated = self._again.repeat_run(program, feed, fetch_list, scope)
+        if self._repeated_run is not None and not use_prune:
+            repeated = self._repeated_run.repeat_run(program, feed, fetch_list, scope)
             if repeated is not None:
-                return [convert_fetched_value(repeated[name], name, return_numpy) for name in self._again.names]
+                return [convert_fetched_value(repeated[name], name, return_numpy) for name in self._repeated_run.names]
         if getattr(program, "predictor", None) is not None:
             return program.predictor.run(feed)
         names, updates = split_fetch_list(fetch_list)
@@ -200,9 +200,9 @@ class Executor:
             devices = len(feed)
         made, of_devices = self._values(plain, fed, names, scope, devices)
         ran = id(plain.freeze())
-        alike, facts = self._alike.get(ran), self._facts.get(ran)
+        alike, facts = self._checked_runs.get(ran), self._facts.get(ran)
         if alike and facts and program is plain and fetch_list.__class__ is list and alike.names == names:
-            self._again = RepeatedRun(plain, fetch_list, scope, alike, facts.drawn_names)
+            self._repeated_run = RepeatedRun(plain, fetch_list, scope, alike, facts.drawn_names)
         if getattr(program, "device_count", 1) == 1:
             return [convert_fetched_value(made[name], name, return_numpy) for name in names]
         parts = of_devices or {name: [made[name]] for name in names}
@@ -255,7 +255,7 @@ class Executor:
         for name, scheduler in program.schedules.items():
             set_rate(scheduler, name, scope.core)
         form = form_of(fed.values) if devices == 1 else None
-        alike = self._alike.get(id(frozen))
+        alike = self._checked_runs.get(id(frozen))
         if alike is not None and alike.form == form and alike.names == names:
             tell_run(program)
             fed_values = alike.values(fed.values)
@@ -287,8 +287,8 @@ class Executor:
             return {name: made[0] for name, made in of_devices.items()}, of_devices
         played = declared_as_fed(frozen, values, self._as_fed)
         if form is not None and not wide and of_any_rows(frozen, fed.values):
-            self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
-            self._alike[id(frozen)] = CheckedRun(frozen, names, form, played, frozenset(values))
+            self._checked_runs = dict([*self._checked_runs.items()][1 - _MOST_PROGRAMS :])
+            self._checked_runs[id(frozen)] = CheckedRun(frozen, names, form, played, frozenset(values))
         if devices == 1 or not names:
             return run(played, values, names, scope.core, slices=facts.drawn_names, watchers=watchers()), {}
         parts = shares(values, rows, devices)

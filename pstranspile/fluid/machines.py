@@ -157,7 +157,7 @@ class Machine:
         place = ProcessPlace(
             addresses,
             patience=patience,
-            foreign=None if token or folder else FluidSystem(),
+            foreign_system=None if token or folder else FluidSystem(),
             credentials=credentials,
             saves=saves,
             trainers_ended=trainers_ended,

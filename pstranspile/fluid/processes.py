@@ -218,7 +218,7 @@ class _Launch:
         self._processes = processes
         self._selector = selectors.DefaultSelector()
         self._woken, self._waking = socket.socketpair()
-        self._ended: deque[_Process] = deque()
+        self._ended_processes: deque[_Process] = deque()
         """The processes whose ends were noticed, in this order."""
         self._signals: list[int] = []
         """The signals that this process has received."""
@@ -232,7 +232,7 @@ class _Launch:
 
     def _await(self, process: _Process) -> None:
         process.process.wait()
-        self._ended.append(process)
+        self._ended_processes.append(process)
         self._wake()
 
     def _wake(self) -> None:
@@ -299,8 +299,8 @@ class _Launch:
                 if output.pipe is None:
                     self._selector.unregister(key.fileobj)
         result: list[_Process] = []
-        while self._ended:
-            process = self._ended.popleft()
+        while self._ended_processes:
+            process = self._ended_processes.popleft()
             for output in (process.out, process.errors):
                 if output.pipe is not None:
                     self._selector.unregister(output.pipe)

@@ -221,11 +221,11 @@ class DifferingVariables(NamedTuple):
     """The parameters (compared by their gradients), losses and states whose values on the shares do not combine to the
     value on the whole batch: by name, the first step, counted from 1, in which they don't.
 
-    `refused` is the reason why a step could not be computed in double precision; "" if all were.
+    `refusal` is the reason why a step could not be computed in double precision; "" if all were.
     """
 
-    first: Mapping[str, int]
-    refused: str = ""
+    first_steps: Mapping[str, int]
+    refusal: str = ""
     deviations: Mapping[str, float] = FrozenMap()
     """The largest deviation, by name, of the shares from the whole batch in any step, of everything compared."""
 
@@ -233,10 +233,10 @@ class DifferingVariables(NamedTuple):
         """The verdicts of a comparison in single precision, in which differences that double precision shows to be
         rounding count as rounding.
         """
-        begin = min(self.first.values(), default=0)
+        begin = min(self.first_steps.values(), default=0)
         result: list[Verdict] = []
         for verdict in verdicts:
-            own = self.first.get(verdict.name)
+            own = self.first_steps.get(verdict.name)
             if verdict.kind == "metric" or verdict.equality == BITWISE:
                 result.append(verdict)
             elif own is not None:
@@ -263,13 +263,13 @@ def differing_gradients(given: CheckInput, start: Snapshot) -> DifferingVariable
     """Trains the cluster again, and compares whole batch and shares before every step. `start` holds the values with
     which the single machine starts.
     """
-    workload, trainers = given.workload, given.made.plan.trainers
+    workload, trainers = given.workload, given.compiled.plan.trainers
     halves = {
         name: half._replace(program=in_doubles(half.program, trainers))
-        for name, half in halves_of(given.made, workload).items()
+        for name, half in halves_of(given.compiled, workload).items()
     }
     cluster, first, deviations = start_cluster(given, watch=False), dict[str, int](), dict[str, float]()
-    held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
+    held, feeds = ClusterValues(given.compiled, cluster, start), workload.feeds(given.feeds)
     cluster.start()
     try:
         for step in workload.steps_of_run("gradients in double precision: step"):
@@ -291,7 +291,7 @@ class _ComparedStep:
     """The ops of a step before the optimizer, computed on the whole batch and on the shares."""
 
     def __init__(self, given: CheckInput, half: Halves, owner: str, step: int, held: ClusterValues):
-        self.given, self.half, self.step = given, half, step
+        self.check_input, self.half, self.step = given, half, step
         kept = {name: held.value(name) for name in sorted(kept_of(half, half.first))}
         self.values = values_in_doubles({name: value for name, value in kept.items() if value is not None})
         block, metrics = half.program.main_block, given.workload.metrics
@@ -299,7 +299,7 @@ class _ComparedStep:
         self.states = [n for n in written if n in block.vars and block.vars[n].persistable and n not in metrics]
         loss = given.workload.losses[owner]
         self.losses = {} if loss is None or loss in metrics else {loss: given.workload.label(owner, loss)}
-        self.gradients = dict.fromkeys(half.sent.values())
+        self.gradients = dict.fromkeys(half.sent_gradients.values())
 
     def deviations(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
         """The deviations of the shares from the whole batch, by the names of parameters, states and losses."""
@@ -307,7 +307,7 @@ class _ComparedStep:
         sums, counted, parts = _Sums(), list[float](), dict[str, list[Any]]()
         for trainer, share in enumerate(shares):
             made, run = self._compute_gradients(share or {}, trainer)
-            if run.idle:
+            if run.has_no_rows:
                 continue
             counted.append(run.weight)
             for name, value in made.items():
@@ -318,7 +318,7 @@ class _ComparedStep:
         means = {name: sums.mean(name, len(shares)) for name in self.gradients}
         floor = OF_STATES * max((_size(_data(whole.get(name))) for name in self.gradients), default=0.0)
         unlike = {name: _deviation_of_rows(whole.get(name), means[name], floor) for name in self.gradients}
-        result = {parameter: unlike[gradient] for parameter, gradient in self.half.sent.items()}
+        result = {parameter: unlike[gradient] for parameter, gradient in self.half.sent_gradients.items()}
         for name, label in self.losses.items():
             mean, wanted = combine_fetched(parts.get(name, []), counted, whole.get(name))
             result[label] = _deviation(plain(wanted), mean, OF_STATES * _size(mean))
@@ -332,9 +332,9 @@ class _ComparedStep:
         """The gradients, losses and states that the ops before the optimizer compute from a feed."""
         names = [*self.gradients, *self.losses, *self.states]
         run = Evaluation(
-            self.half.program, self.values, _wide(feed), seed=self.given.seed, stream=stream, step=self.step
+            self.half.program, self.values, _wide(feed), seed=self.check_input.seed, stream=stream, step=self.step
         )
-        if run.idle:
+        if run.has_no_rows:
             return {}, run.run_without_rows(self.half.first)
         run.go(self.half.first, keep=names)
         return {name: value for name in names if (value := run.take(name)) is not None}, run
@@ -344,17 +344,17 @@ class _Sums:
     """The sums of gradients over the shares, by name."""
 
     def __init__(self):
-        self.whole: dict[str, Any] = {}
+        self.sums: dict[str, Any] = {}
         self.rows: dict[str, list[SelectedRows]] = {}
 
     def add(self, name: str, value: Value) -> None:
         """Adds the gradient of one share."""
         if isinstance(value, SelectedRows):
             self.rows.setdefault(name, []).append(value)
-        elif name in self.whole:
-            self.whole[name] += plain(value)
+        elif name in self.sums:
+            self.sums[name] += plain(value)
         else:
-            self.whole[name] = own_copy(plain(value))
+            self.sums[name] = own_copy(plain(value))
 
     def mean(self, name: str, count: int) -> Value:
         """The mean of a gradient over `count` shares; None if no share has the gradient."""
@@ -362,7 +362,7 @@ class _Sums:
             parts = self.rows[name]
             data = np.concatenate([part.value[: len(part.rows)] for part in parts]) / count
             return SelectedRows(np.concatenate([part.rows for part in parts]), data, parts[0].height)
-        value = self.whole.get(name)
+        value = self.sums.get(name)
         return None if value is None else value / count
 
 
@@ -418,17 +418,17 @@ class _StoppedError(Exception):
 
     def __init__(self, at: int, replaced: Sequence[int], problem: DiagnosticError):
         super().__init__(str(problem))
-        self.at, self.replaced, self.problem = at, tuple(replaced), problem
+        self.op_number, self.replaced_ops, self.problem = at, tuple(replaced), problem
 
 
 class Suspicion:
     """A search for the causes of a difference in one step of a training program.
 
-    `half` tells which ops the trainers run, `held` has the values with which the step starts, `feed` is the whole batch
-    and `shares` are the trainers' parts of it; shares without rows are ignored. With `doubles`, everything is computed
-    in double precision, so that small differences are seen; ops that don't support it raise DiagnosticError. `buffers`
-    is the option of the same name of the Workload. `step`, counted from 0, and the names of the `machines` appear in
-    the descriptions of the causes.
+    `half` tells which ops the trainers run, `start_values` has the values with which the step starts, `feed` is the
+    whole batch and `shares` are the trainers' parts of it; shares without rows are ignored. With `doubles`, everything
+    is computed in double precision, so that small differences are seen; ops that don't support it raise
+    DiagnosticError. `buffers` is the option of the same name of the Workload. `step`, counted from 0, and the names of
+    the `machines` appear in the descriptions of the causes.
     """
 
     def __init__(
@@ -458,20 +458,20 @@ class Suspicion:
         self.machines = machines
         self.half = half
         self.weights = [share.weight if isinstance(share, Batch) else 1.0 for share in shares]
-        self.held = {name: value for name, value in held.items() if name in main.main_block.vars}
+        self.start_values = {name: value for name, value in held.items() if name in main.main_block.vars}
         self.feeds = [feed, *shares]
         self.rows = [_rows_of(given) for given in self.feeds]
         """The number of rows of the whole batch and of each share."""
         self.seed = seed
-        self.given = {*held, *feed}
+        self.given_names = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
         metrics = frozenset[str]() if buffers else metrics_of(main)
         states = {name for name in held if _is_persistable(main, name)} - metrics
         self.everywhere = states - sums_of(main)
         """The states that must be equal on every trainer and on the single machine."""
-        self.moved = set[int]()
+        self.reordered_ops = set[int]()
         """The numbers of the ops found so far whose results have the rows of the shares in another order."""
-        self.blocked = set[int]()
+        self.blocked_ops = set[int]()
         """The numbers of the ops found so far whose results on the shares can't be replaced by parts of the result on
         the whole batch; a product of all rows with all rows, for example, has no such parts.
         """
@@ -479,11 +479,11 @@ class Suspicion:
         """Whether rows that an op puts in another order are put in that of the shares, where the whole batch has them:
         a loss of two sets of rows, one after the other, is the same in any order.
         """
-        self.seen: dict[str, Value] = {}
+        self.whole_values: dict[str, Value] = {}
         """What the whole batch made of the variables in `ends` when it was computed last."""
         self.crossed = set[str]()
         """The variables found so far that have a value for each pair of rows."""
-        self.ends = {*half.sent.values(), *losses, *states}
+        self.ends = {*half.sent_gradients.values(), *losses, *states}
         """The variables whose values on the shares must combine to the value on the whole batch: gradients, losses, and
         states that trainers keep, without the counters of metrics.
         """
@@ -502,10 +502,10 @@ class Suspicion:
                 return self._misfits(left, with_integers)
             except _StoppedError as stopped:
                 if not with_integers:
-                    of = [index for index in stopped.replaced if self._depends(stopped.at, index)]
+                    of = [index for index in stopped.replaced_ops if self._depends(stopped.op_number, index)]
                     if not of:
                         raise stopped.problem from None
-                    self.blocked.add(of[-1])
+                    self.blocked_ops.add(of[-1])
                 with_integers = False
 
     def _depends(self, index: int, other: int) -> bool:
@@ -521,10 +521,10 @@ class Suspicion:
 
     def _misfits(self, left: Collection[int], with_integers: bool) -> tuple[set[str], list[int]]:
         runs = [
-            Evaluation(self.half.program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
+            Evaluation(self.half.program, self.start_values, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
         ]
-        kept, suspects, wrong = set(self.given), list[int](), set[str]()
+        kept, suspects, wrong = set(self.given_names), list[int](), set[str]()
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
         replaced: list[int] = []
@@ -548,7 +548,7 @@ class Suspicion:
                     for name in names
                     if with_integers or name in unfit or not _integers(made[name][0])
                 }
-                if index in self.blocked:
+                if index in self.blocked_ops:
                     pass  # what is computed of its result on the whole batch fails on a share
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
@@ -563,7 +563,7 @@ class Suspicion:
                         replaced.append(index)
                         unfit = []
                 elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
-                    self.blocked.add(index)
+                    self.blocked_ops.add(index)
                 elif (
                     self.reordering
                     and not gradients
@@ -574,14 +574,14 @@ class Suspicion:
                     runs[0].lend(unfit[0], plain(runs[0][unfit[0]])[order])
                     unfit = []
                 else:
-                    self.moved.add(index)
+                    self.reordered_ops.add(index)
             # flags and positions are judged by what is made of them, but those of a difference pass it on
             passing = [n for n in names if passed_on and not _same_integers(*made[n])]
             kept.update(name for name in names if name not in unfit)
             kept.difference_update(unfit, passing)
             wrong.difference_update(names)
             wrong.update(name for name in unfit if name in self.ends)
-            self.seen.update((name, runs[0][name]) for name in names if name in self.ends)
+            self.whole_values.update((name, runs[0][name]) for name in names if name in self.ends)
             for run in runs:
                 run.forget(last.get(index, ()))
         return wrong, suspects
@@ -601,7 +601,7 @@ class Suspicion:
                 whole,
                 parts,
                 self.weights,
-                state=n in self.held,
+                state=n in self.start_values,
                 everywhere=n in self.everywhere,
                 gradient=gradients,
                 floor=floor,
@@ -674,8 +674,8 @@ class Suspicion:
             if certain:
                 return made
             self.feeds[0] = given
-            self.moved.clear()
-            self.blocked.clear()
+            self.reordered_ops.clear()
+            self.blocked_ops.clear()
         made, _ = self._find_causes()
         return made
 
@@ -698,7 +698,7 @@ class Suspicion:
         wrong, first = self.misfits(range(len(ops)))
         if not wrong:
             return [], False
-        if self.moved and not self.reordering:
+        if self.reordered_ops and not self.reordering:
             wrong, first = self._misfits_of_reordered(wrong, first)
         remaining, suspects = self.misfits(())
         alike = self._alike_types(suspects)
@@ -731,17 +731,18 @@ class Suspicion:
         """What `misfits` finds with `reordering`, which stays set if the whole batch makes the same of its rows in that
         order; else what was found without.
         """
-        before, self.seen, moved = self.seen, {}, {*self.moved}
+        before, self.whole_values, moved = self.whole_values, {}, {*self.reordered_ops}
         self.reordering = True
-        self.moved.clear()
+        self.reordered_ops.clear()
         found = self.misfits(range(len(self.half.program.main_block.ops)))
         floor = self.noise * max(map(sum_of, before.values()), default=0.0)  # for gradients that are zero in theory
-        if before.keys() == self.seen.keys() and all(
-            fits(before[name], [self.seen[name]], [1.0], state=True, floor=floor, close=self.close) for name in before
+        if before.keys() == self.whole_values.keys() and all(
+            fits(before[name], [self.whole_values[name]], [1.0], state=True, floor=floor, close=self.close)
+            for name in before
         ):
             return found
         self.reordering = False
-        self.moved = moved
+        self.reordered_ops = moved
         return wrong, first
 
     def _alike_types(self, suspects: Iterable[int]) -> dict[str, list[int]]:
@@ -792,9 +793,9 @@ class Suspicion:
         compares rows with rows, else the first of those that could not be tried; None if there are none.
         """
         ops = self.half.program.main_block.ops
-        if self.moved or self.blocked:
+        if self.reordered_ops or self.blocked_ops:
             among = (index for index in self.half.first if compares_rows(ops[index], self.crossed, self.half.program))
-            return next(among, min(self.moved or self.blocked))
+            return next(among, min(self.reordered_ops or self.blocked_ops))
         return None
 
     def _cause(self, op: Op, variable: str) -> tuple[list[Cause], Meaning]:
@@ -805,13 +806,13 @@ class Suspicion:
 
         def on_shares(name: str) -> Mapping[int, Any]:
             runs = {
-                number: Evaluation(program, self.held, feed, seed=self.seed, stream=number)
+                number: Evaluation(program, self.start_values, feed, seed=self.seed, stream=number)
                 for number, feed in zip(self.numbers, self.feeds[1:], strict=True)
             }
             return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
 
         def on_whole(name: str) -> Any:
-            run = Evaluation(program, self.held, self.feeds[0], seed=self.seed, stream=0)
+            run = Evaluation(program, self.start_values, self.feeds[0], seed=self.seed, stream=0)
             return run.go(self.half.first, keep=[name]).take(name)
 
         computed = ComputedValues(on_shares, on_whole, micro_batches(program))
@@ -838,7 +839,7 @@ class Suspicion:
                 wanted.update(ops[index].input_names)
         names = dict.fromkeys(name for one in made for name in (*one.input_names, *one.output_names) if name)
         runs = [
-            Evaluation(program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
+            Evaluation(program, self.start_values, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
         ]
         whole, *own = (run.go(self.half.first, keep=[*names]) for run in runs)

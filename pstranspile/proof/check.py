@@ -76,7 +76,7 @@ def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
     others, and trainers take them from the servers, or from the first trainer, which keeps its own.
     """
     sound = made.with_roles({})
-    trained = {name for half in halves_of(made, workload).values() for name in half.sent}
+    trained = {name for half in halves_of(made, workload).values() for name in half.sent_gradients}
     roles: dict[str, Role] = {}
     for number in range(0 if made.plan.pservers else 1, made.plan.trainers):
         role, startup = made.trainer(number), sound.trainer(number).startup
@@ -202,14 +202,14 @@ def check(
     )
     with naming_inputs(workload, made=feeds is None):
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
-    if _kept_by(workload.whole) > COLLECTED:
+    if _kept_by(workload.whole_program) > COLLECTED:
         gc.collect()  # machines refer to each other, so that only the collector frees them
     report, shown = _compare_fault_free(given, job, first)
     report = report._replace(fed=fed if fed < ENDLESS else 0, one_sided=one_sided)
     if end is not None:
         report = report._replace(end=_sentence_of(end, job), endless_wait=meeting_of(job.mode) == "ranks")
     promise = settings_of(job.mode).promise
-    if schedules and waits_for_nobody(given.made.plan):
+    if schedules and waits_for_nobody(given.compiled.plan):
         report = report._replace(
             schedules=schedules, replayed=True, wrong=(*report.wrong, *_other_orders(given, schedules))
         )
@@ -265,43 +265,44 @@ def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:
     """The default number of steps."""
     if feeds is not None:
         return min(workload.feeds(feeds).steps or STEPS, STEPS)
-    return STEPS_OF_LARGE if _kept_by(workload.whole) > LARGE else STEPS
+    return STEPS_OF_LARGE if _kept_by(workload.whole_program) > LARGE else STEPS
 
 
 class _FirstRun(NamedTuple):
     """The results of a run in single precision.
 
-    `start` and `began` are those of the single machine. `fed` are the trainers' shares of the batch in the first step
-    of each program. `uneven_step` is the first step, from 0, in which shares have different numbers of rows; -1 if
-    there is none. `parameters` and `ends` are the final values of the cluster, if requested. `held` is the result of
-    the replay against the source, if it was made; `refused` is the reason why double precision was not used.
+    `start` and `began` are those of the single machine. `first_shares` are the trainers' shares of the batch in the
+    first step of each program. `uneven_step` is the first step, from 0, in which shares have different numbers of rows;
+    -1 if there is none. `parameters` and `ends` are the final values of the cluster, if requested. `replay_result` is
+    the result of the replay against the source, if it was made; `refusal` is the reason why double precision was not
+    used.
     """
 
     comparison: Comparison
     start: Snapshot
     began: Mapping[str, Snapshot]
-    fed: Mapping[int, Sequence[Mapping[str, Any]]]
+    first_shares: Mapping[int, Sequence[Mapping[str, Any]]]
     parameters: Snapshot
     ends: Snapshot
     other_types: Sequence[str]
     applied: Applied | None
     uneven: str
     uneven_step: int
-    held: ReplayResult | None
-    refused: str
+    replay_result: ReplayResult | None
+    refusal: str
 
 
 def _first_run(given: CheckInput, *, ends: bool, parameters: bool) -> _FirstRun:
     """Trains both sides in single precision. Programs that keep more than `LARGE` are also replayed against the
     source.
     """
-    workload, plan = given.workload, given.made.plan
+    workload, plan = given.workload, given.compiled.plan
     single, cluster = SingleMachine(given), start_cluster(given)
-    ledger = Ledger(_plans(given.made)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
+    ledger = Ledger(_plans(given.compiled)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
     if ledger is not None:
         cluster.network.observe(ledger)
-    held, comparison = ClusterValues(given.made, cluster, single.start), Comparison(workload, single.start)
-    size = _kept_by(workload.whole)
+    held, comparison = ClusterValues(given.compiled, cluster, single.start), Comparison(workload, single.start)
+    size = _kept_by(workload.whole_program)
     most = LARGE if size <= MOST_IN_DOUBLES else MOST_IN_DOUBLES
     replay = replay_of(given, cluster) if size > most else None
     train_both(single, held, comparison.look, replay)
@@ -336,16 +337,21 @@ def _compare_fault_free(given: CheckInput, job: Job, first: _FirstRun) -> tuple[
     Returns the report, and the reasons for deviations on servers. The verdicts are of double precision if possible.
     """
     workload, promised = given.workload, _promises(job)
-    verdicts, held, refused = first.comparison.verdicts(), first.held, first.refused
+    verdicts, held, refused = first.comparison.verdicts(), first.replay_result, first.refusal
     doubtful = promised and any(v.equality == DIFFERENT and v.kind != "metric" for v in verdicts)
     in_doubt = held is not None and bool(doubtful or held.problems)
-    if held is None or (in_doubt and _kept_by(workload.whole) <= MOST_IN_DOUBLES):
+    if held is None or (in_doubt and _kept_by(workload.whole_program) <= MOST_IN_DOUBLES):
         held, refused = precisely(given, lambda given: held_to_source(given, verdicts if promised else ()))
     settled = tuple(verdicts if refused or not promised else held.verdicts)
     by_gradients = False
-    if refused and doubtful and not held.problems and not any(verdict.name in held.shown for verdict in verdicts):
+    if (
+        refused
+        and doubtful
+        and not held.problems
+        and not any(verdict.name in held.design_reasons for verdict in verdicts)
+    ):
         gradients = differing_gradients(given, first.start)
-        by_gradients = not gradients.refused
+        by_gradients = not gradients.refusal
         settled = tuple(gradients.settle(verdicts)) if by_gradients else settled
     report = Report(
         mode=job.mode,
@@ -359,7 +365,7 @@ def _compare_fault_free(given: CheckInput, job: Job, first: _FirstRun) -> tuple[
         exchanges=held.exchanges,
         programs=workload.text,
         whole=_given_whole(given),
-        not_run=tuple(name for name in workload.known if name not in workload.programs),
+        not_run=tuple(name for name in workload.known_programs if name not in workload.programs),
         learnt=first.comparison.learnt(),
         single_precision=refused,
         by_gradients=by_gradients,
@@ -368,7 +374,7 @@ def _compare_fault_free(given: CheckInput, job: Job, first: _FirstRun) -> tuple[
         uneven=first.uneven_step + 1 if workload.shares == "equal" else 0,
         opaque=_opaque(given.module),
     )
-    return report, held.shown
+    return report, held.design_reasons
 
 
 def _opaque(module: Module) -> tuple[str, ...]:
@@ -384,7 +390,7 @@ def _given_whole(given: CheckInput) -> tuple[str, ...]:
     """
     workload, feeds = given.workload, given.workload.feeds(given.feeds)
     fed = {name for step in range(workload.steps) for name in feeds.step(step)}
-    shared = given.made.plan.trainers > 1 and not any(is_divided(workload.whole, name) for name in fed)
+    shared = given.compiled.plan.trainers > 1 and not any(is_divided(workload.whole_program, name) for name in fed)
     return tuple(sorted(fed)) if shared else ()
 
 
@@ -422,7 +428,7 @@ def _other_schedules(
     for schedule in range(1, schedules + 1):
         cluster = start_cluster(given, schedule, watch=False)
         cluster.run_to(workload.steps)
-        held = ClusterValues(given.made, cluster, start)
+        held = ClusterValues(given.compiled, cluster, start)
         differing = next(
             (n for n in wanted if not differ(plain(held.value(n)), plain(wanted[n]), by_element=True)[0]), None
         )
@@ -435,7 +441,7 @@ def _other_schedules(
 
 def _other_orders(given: CheckInput, schedules: int) -> list[str]:
     """What is wrong in other orders of events of a job whose servers wait for nobody."""
-    plans = _plans(given.made)
+    plans = _plans(given.compiled)
 
     def run(given: CheckInput) -> list[str]:
         result: list[str] = []
@@ -444,7 +450,7 @@ def _other_orders(given: CheckInput, schedules: int) -> list[str]:
             given.workload.progress("orders of events", schedule, schedules)
         return result
 
-    return run(given) if _kept_by(given.workload.whole) > MOST_IN_DOUBLES else precisely(given, run)[0]
+    return run(given) if _kept_by(given.workload.whole_program) > MOST_IN_DOUBLES else precisely(given, run)[0]
 
 
 def _of_shares(
@@ -456,7 +462,7 @@ def _of_shares(
     step: int,
 ) -> list[Cause]:
     """Searches a step on shares for causes; in double precision if there are none in single precision."""
-    machines = machines_of(given.made.plan.mode)
+    machines = machines_of(given.compiled.plan.mode)
     for doubles in (False, True):
         with suppress(DiagnosticError) if doubles else nullcontext():
             looked = Suspicion(
@@ -482,14 +488,16 @@ def _causes(given: CheckInput, first: _FirstRun, shown: Mapping[str, str], diffe
     searched.
     """
     workload = given.workload
-    halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
+    halves, feeds = halves_of(given.compiled, workload), workload.feeds(given.feeds)
     result: dict[Cause, None] = {}
-    if given.made.plan.trainers > 1:
+    if given.compiled.plan.trainers > 1:
         searched = {step for name in workload.programs if (step := workload.first_step(name)) >= 0}
         for step in sorted(searched):
             name = workload.turns.program(step)
             held = first.began.get(name, first.start)
-            result.update(dict.fromkeys(_of_shares(given, halves[name], held, feeds.step(step), first.fed[step], step)))
+            result.update(
+                dict.fromkeys(_of_shares(given, halves[name], held, feeds.step(step), first.first_shares[step], step))
+            )
         if not result:
             later = [step for step in _steps_to_search(different, first.uneven_step) if step not in searched]
             result.update(dict.fromkeys(_later_causes(given, halves, first.start, later)))
@@ -519,7 +527,7 @@ def _later_causes(
     if not steps:
         return []
     workload, cluster = given.workload, start_cluster(given, watch=False)
-    held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
+    held, feeds = ClusterValues(given.compiled, cluster, start), workload.feeds(given.feeds)
     cluster.start()
     for number, step in enumerate(steps):
         cluster.run_to(step)

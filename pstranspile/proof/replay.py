@@ -83,20 +83,20 @@ def changed_rows(value: Any, base: Any) -> ChangedRows | None:
 class MachineValues(MutableMapping[Place, Value]):
     """The values of all machines by place. Callers must not modify the values that it returns.
 
-    `wholes` are the whole variables of which machines hold parts. `own` are the values of single places, which take
-    precedence; None stands for a place without a value.
+    `wholes` are the whole variables of which machines hold parts. `own_values` are the values of single places, which
+    take precedence; None stands for a place without a value.
     """
 
     def __init__(self, origins: Origins, wholes: Mapping[str, Any] = EMPTY, own: Mapping[Place, Value] = EMPTY):
         self.origins = origins
         self.wholes = dict(wholes)
-        self.own = dict(own)
-        self._made: dict[str, Any] = {}
+        self.own_values = dict(own)
+        self._built_arrays: dict[str, Any] = {}
         """The arrays built from `ChangedRows`, by name of the variable."""
 
     def __getitem__(self, place: Place) -> Value:
-        if place in self.own:
-            value = self.own[place]
+        if place in self.own_values:
+            value = self.own_values[place]
         else:
             placed, part = self.origins[place]
             whole = self.whole(placed.name)
@@ -106,14 +106,14 @@ class MachineValues(MutableMapping[Place, Value]):
         return value
 
     def __setitem__(self, place: Place, value: Value) -> None:
-        self.own[place] = value
+        self.own_values[place] = value
 
     def __delitem__(self, place: Place) -> None:
-        self.own[place] = None
+        self.own_values[place] = None
 
     def __iter__(self) -> Iterator[Place]:
         for place, (placed, _) in self.origins.items():
-            if (self.own[place] is not None) if place in self.own else placed.name in self.wholes:
+            if (self.own_values[place] is not None) if place in self.own_values else placed.name in self.wholes:
                 yield place
 
     def __len__(self) -> int:
@@ -124,23 +124,23 @@ class MachineValues(MutableMapping[Place, Value]):
         kept = self.wholes.get(name)
         if not isinstance(kept, ChangedRows):
             return kept
-        if name not in self._made:
-            self._made[name] = kept.whole()
-        return self._made[name]
+        if name not in self._built_arrays:
+            self._built_arrays[name] = kept.whole()
+        return self._built_arrays[name]
 
     def release(self, name: str) -> bool:
         """Drops the array that was built for a variable, so that its holder may modify it; False if none was built."""
-        return self._made.pop(name, None) is not None
+        return self._built_arrays.pop(name, None) is not None
 
     def following(self, placed: VariableLayout, whole: Value) -> None:
         """Sets a whole variable, and with it the value at every place that holds a part of it."""
         self.wholes[placed.name] = whole
         for part in placed.holders:
-            self.own.pop((part.machine, part.name), None)
+            self.own_values.pop((part.machine, part.name), None)
 
     def copy(self) -> MachineValues:
         """A copy in which values can be set. The arrays are shared."""
-        return MachineValues(self.origins, self.wholes, self.own)
+        return MachineValues(self.origins, self.wholes, self.own_values)
 
 
 def values_kept(
@@ -159,15 +159,15 @@ def values_kept(
             result.wholes[name] = changed_rows(whole, start.get(name)) or whole
         for part in placed.holders:
             place = part.machine, part.name
-            known = [snapshot.own.pop(place, None) for snapshot in like]
+            known = [snapshot.own_values.pop(place, None) for snapshot in like]
             value = now.get(place)
             if value is None or (whole is not None and same_arrays(value, part_of(placed, part, whole))):
                 if value is None and whole is not None:
-                    result.own[place] = None
+                    result.own_values[place] = None
                 continue
-            result.own[place] = next((one for one in known if same_arrays(value, one)), None)
-            if result.own[place] is None:
-                result.own[place] = own_copy(value)
+            result.own_values[place] = next((one for one in known if same_arrays(value, one)), None)
+            if result.own_values[place] is None:
+                result.own_values[place] = own_copy(value)
     return result
 
 
@@ -390,12 +390,12 @@ class Replay(ABC):
     """The factor of the gradients with which the backward pass on a trainer begins."""
 
     def __init__(self, given: CheckInput, cluster: Cluster):
-        self.made, self.workload, self.seed = given.made, given.workload, given.seed
+        self.compiled, self.workload, self.seed = given.compiled, given.workload, given.seed
         self.cluster = cluster
-        self.layout = layout_of(self.made)
-        self.halves: dict[str, Halves] = halves_of(self.made, self.workload)
+        self.layout = layout_of(self.compiled)
+        self.halves: dict[str, Halves] = halves_of(self.compiled, self.workload)
         self.problems: list[str] = []
-        self.shown: dict[str, str] = {}
+        self.design_reasons: dict[str, str] = {}
         """The parameters whose updates on servers differ from the source by design, and why."""
         self.updates = {name: SliceUpdates(h, self.layout, self.seed) for name, h in self.halves.items() if h.facts}
         self.scopes = scopes_of(cluster)
@@ -406,7 +406,7 @@ class Replay(ABC):
             for part in placed.holders
         }
         self.start: Snapshot = {}
-        self.before = MachineValues(self.origin)
+        self.previous_values = MachineValues(self.origin)
         self.choosing: dict[Place, LargeTable] = {}
         """The large tables before the step that do not take every row of a gradient."""
 
@@ -424,7 +424,9 @@ class Replay(ABC):
         Values that equal the ones in `wanted`, or those before this step, are moved from there instead of copied. Both
         are empty afterwards.
         """
-        self.before = values_kept(self.layout, self.origin, self.live(), [wanted, self.before], self.start)
+        self.previous_values = values_kept(
+            self.layout, self.origin, self.live(), [wanted, self.previous_values], self.start
+        )
         held = ((place, self.scopes[place[0]].get(place[1])) for place in self.origin)
         self.choosing = {place: value.copy() for place, value in held if chooses_rows(value)}
 
@@ -434,12 +436,12 @@ class Replay(ABC):
         self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._has_same_size(n, v)}))
         held = [counter for plan in self.plans for counter in plan.counters]
         counters = {name for counter in held for name in (counter.name, *counter.trainer_counters)}
-        self.shown.update((counter.name, COUNTS) for counter in held)
+        self.design_reasons.update((counter.name, COUNTS) for counter in held)
         for updates in () if self.waits else self.updates.values():  # servers compute rates before the first gradient
             ops = updates.half.program.main_block.ops
             counters.update(name for i in updates.rate_ops() for name in ops[i].output_names)
         own = {name for counter in held for name in counter.trainer_counters}
-        for place, value in self.before.items():
+        for place, value in self.previous_values.items():
             placed, part = self.origin[place]
             wanted = start.get(placed.name)
             if placed.name in own and not close(value, np.ones_like(value)):
@@ -462,13 +464,13 @@ class Replay(ABC):
     @property
     def plans(self) -> list[Any]:
         """The plans of the programs that servers train; the plan of the job if there are none."""
-        return [half.plan for half in self.halves.values() if half.plan is not None] or [self.made.plan]
+        return [half.plan for half in self.halves.values() if half.plan is not None] or [self.compiled.plan]
 
     def values_of(self, machine: str, names: Iterable[str]) -> dict[str, Value]:
         """The values that a machine had before the step, of those variables that it holds under their source names."""
         held = {name: self.origin.get((machine, name)) for name in names}
         own = [name for name, result in held.items() if result is not None and result[0].name == name]
-        return {name: value for name in own if (value := self.before.get((machine, name))) is not None}
+        return {name: value for name in own if (value := self.previous_values.get((machine, name))) is not None}
 
     def whole(self, names: Iterable[str]) -> dict[str, Value]:
         """The whole values that the servers held before the step, by variable."""
@@ -476,11 +478,11 @@ class Replay(ABC):
         for name in names:
             placed = self.layout.variables.get(name)
             if placed is not None and placed.table:
-                parts = [self.before[part.machine, part.name] for part in placed.parts]
+                parts = [self.previous_values[part.machine, part.name] for part in placed.parts]
                 table = result[name] = np.full(placed.shape, np.nan, parts[0].value.dtype)
                 for part in parts:
                     table[part.rows] = part.value[: len(part.rows)]
-            elif (value := self.before.whole(name)) is not None:
+            elif (value := self.previous_values.whole(name)) is not None:
                 result[name] = value
         return result
 
@@ -499,11 +501,11 @@ class Replay(ABC):
         self.look(wanted)
 
     def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
-        collective = self.made.plan.collective
+        collective = self.compiled.plan.collective
         scaled = collective is not None and not collective.averaged_parameters and len(self.feeds) > 1
         floors: dict[str, float] = {}
         for (machine, name), value in wanted.items() if scaled else ():
-            change = largest_change(plain(value), plain(self.before.get((machine, name))))
+            change = largest_change(plain(value), plain(self.previous_values.get((machine, name))))
             floors[machine] = max(floors.get(machine, 0.0), LATE * change)
         places = (place for place in wanted if place in now and not self._by_row(place))
         return [p for p in places if not self.fits(p, now[p], wanted[p], floors.get(p[0], 0.0))]
@@ -517,7 +519,7 @@ class Replay(ABC):
 
     def fits(self, place: Place, value: Value, wanted: Value, floor: Any = 0.0) -> bool:
         """Whether the value of a machine equals the expected one within the tolerances."""
-        return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor, self.single)
+        return same_arrays(value, wanted) or close(value, wanted, self.previous_values.get(place), floor, self.single)
 
     @abstractmethod
     def end(self) -> None:
@@ -557,7 +559,7 @@ class Replay(ABC):
         values = {**(self.whole(kept_of(half, half.first) - own.keys()) if remote is None else remote), **own}
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, values, feed, seed=self.seed, stream=trainer, step=step, part=self.part)
-        if not run.idle:
+        if not run.has_no_rows:
             return run.go(half.first, given, self._needed_variables(half, trainer, step))
         return run.run_without_rows(half.first) if self.waits else run
 

@@ -237,7 +237,7 @@ class _Maker:
         self.shares = shares
         self.batch = batch
         equations = self.uses.equations
-        self.multiples = divisors(equations, (dim for known in self.uses.known.values() for dim in known.dims))
+        self.multiples = divisors(equations, (dim for known in self.uses.known_values.values() for dim in known.dims))
         self.values: dict[int, int] = {}
         """The values of symbols: numbers of rows of the batch, or of other dims of inputs."""
         given = self.uses.inputs.values()

@@ -38,7 +38,7 @@ def _messages(module: Module, made: Compiled, workload: Workload, feeds: Any) ->
     given = CheckInput(module, made, workload, feeds, {}, 5)
     cluster = start_cluster(given)
     replay: Any = replay_of(given, cluster)
-    slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent.items()}
+    slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent_slices.items()}
     taken: dict[Any, list[Taken]] = {}
     sent: Sent = {}
     counts: Counter[tuple[str, Any]] = Counter()

@@ -62,7 +62,7 @@ def test_a_row_that_no_step_concerns_is_held_to_what_it_was(wrong: int | None):
             server, name = slices[wrong // (ROWS // 2)]
             server.scope[name][wrong % (ROWS // 2)] += 1
         replay.hold(step)
-    (table,) = [kept for kept in replay.before.wholes.values() if isinstance(kept, ChangedRows)]
+    (table,) = [kept for kept in replay.previous_values.wholes.values() if isinstance(kept, ChangedRows)]
     assert table.rows.tolist() == sorted({7, 9, ROWS - 2, 8, 1, 2, 3} | ({wrong} if wrong else set()))
     assert bool(replay.problems) == (wrong is not None)
 

@@ -144,7 +144,7 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
     try:
         given = given.in_doubles() if precise else given
         cluster = start_cluster(given)
-        looker = replay_of(given._replace(made=without_changes(given.made)), cluster)
+        looker = replay_of(given._replace(compiled=without_changes(given.compiled)), cluster)
         cluster.start()
         found: Trace = [_kept(looker)]
         for step in range(workload.steps):
@@ -158,7 +158,7 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
 
 
 def _with_faults(given: CheckInput, mode: str) -> Trace:
-    scenario = faults_of(given.made, mode)
+    scenario = faults_of(given.compiled, mode)
     if scenario is None:
         return []
     cluster = start_cluster(given, watch=False, faults=scenario)

@@ -190,10 +190,10 @@ def _save_until(
 class CheckpointedRun:
     """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
 
-    `first` is the first step. `seed` is what the run draws its random numbers from (None: the programs' own seeds):
-    that of the run that goes on, else the one given. `settings` are others that decide its numbers (None: what is known
-    of the cluster). Raises DiagnosticError when the checkpoint can't be read, or is of a run with another seed or other
-    settings than those given, or none can be written: before the run, not after.
+    `first_step` is the first step. `seed` is what the run draws its random numbers from (None: the programs' own
+    seeds): that of the run that goes on, else the one given. `settings` are others that decide its numbers (None: what
+    is known of the cluster). Raises DiagnosticError when the checkpoint can't be read, or is of a run with another seed
+    or other settings than those given, or none can be written: before the run, not after.
     """
 
     def __init__(
@@ -207,12 +207,12 @@ class CheckpointedRun:
     ):
         self.job, self.every, self._settings = job, every, settings
         self.source = Source(source) if source is not None else None
-        self.first, self.seed = 0, seed
+        self.first_step, self.seed = 0, seed
         if self.source is not None:
             self.source.require_settings(settings or {})
             self.source.require_program(job.fingerprint)
             self.source.require_seed(seed)
-            self.first, self.seed = self.source.step, self.source.manifest.seed
+            self.first_step, self.seed = self.source.step, self.source.manifest.seed
         standing = None if self.source is None else self.source.standing
         self.target = None if target is None else Target(target, layout_of(job), standing)
 

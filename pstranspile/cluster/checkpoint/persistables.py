@@ -210,7 +210,7 @@ def _read_whole(file: Path, placed: VariableLayout) -> Value:
         again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
         for _ in placed.holders[1:]:
             if reader.bytes_left >= len(again) > 0:
-                at = reader.at
+                at = reader.position
                 if reader.take(len(again), "the value, once more") != again:
                     reader.go_back(at)
                     break

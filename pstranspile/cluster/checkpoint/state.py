@@ -326,7 +326,7 @@ def _problem(placed: VariableLayout, state: State, known: Sequence[Value]) -> st
             return ""
         if name not in state.large:
             return f"{name} is a large table in the job, but not in the checkpoint"
-        want, have = known[0].dims, state.large[name][0].held.dims
+        want, have = known[0].dims, state.large[name][0].rows.dims
         return "" if have == want else f"a row of {name} has {list(have)} numbers, in the job {list(want)}"
     if name in state.large:
         return f"{name} is a large table in the checkpoint, but not in the job"

@@ -94,18 +94,18 @@ class NewFolder:
         self.target = Path(os.path.abspath(target))
         self.entries: list[FileEntry] = []
         self.work = self.target
-        self._open = ExitStack()
+        self._resources = ExitStack()
 
     def __enter__(self) -> NewFolder:
         require_target(self.target)
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        held = self._open.enter_context(work_folder(self.target.parent, f".{self.target.name}.", ".part"))
+        held = self._resources.enter_context(work_folder(self.target.parent, f".{self.target.name}.", ".part"))
         self.work = held / self.target.name
         self.work.mkdir()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._resources.close()
 
     def write(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Writes a file of the folder, and records its size and hash in `entries`."""

@@ -23,7 +23,7 @@ class UncountedIds(NamedTuple):
     """
 
     ids: int
-    first: int
+    first_id: int
     input: str
     step: int
     row: int
@@ -36,7 +36,7 @@ class CountedIds(NamedTuple):
 
     counts: IdCounts
     lookups_of_computed_ids: Mapping[str, Op]
-    outside: Mapping[str, UncountedIds]
+    uncounted_ids: Mapping[str, UncountedIds]
 
 
 def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps: int) -> CountedIds:

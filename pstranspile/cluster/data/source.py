@@ -424,7 +424,7 @@ class Cursor:
     ):
         self._schedule = schedule
         self._trainer = trainer
-        self._read = read
+        self._read_unit = read
         self._on_bad = on_bad
         self._on_odd = on_odd
         self._units: dict[int, Future[Chunk]] = {}
@@ -508,7 +508,7 @@ class Cursor:
     def _unit(self, unit: int) -> Future[Chunk]:
         """The rows of a unit, as a future. Reading begins with the first call."""
         if unit not in self._units:
-            self._units[unit] = self._read_pool.submit(self._read, unit)
+            self._units[unit] = self._read_pool.submit(self._read_unit, unit)
         return self._units[unit]
 
 
@@ -631,7 +631,7 @@ class Data:
         def on_odd(number: int, column: str, what: str, numbers: Array) -> None:
             unit = rows.units[number]
             for row in numbers.tolist():
-                self.holds_odd(NotFinite(unit.file, column, unit.first + row + 1, what))
+                self.holds_odd(NotFinite(unit.file, column, unit.first_row + row + 1, what))
 
         cursors = [Cursor(schedule, trainer, rows.read, self._note, on_odd) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
@@ -649,7 +649,7 @@ class Data:
             if first <= place < first + span.rows:
                 order, unit = self._schedule.order.row_order(epoch, span.unit), self._rows[1].units[span.unit]
                 row = span.start + place - first
-                return unit.file, unit.first + (row if order is None else int(order[row])) + 1
+                return unit.file, unit.first_row + (row if order is None else int(order[row])) + 1
             first += span.rows
         raise IndexError(f"step {step} has no row {place} (steps and rows count from 0 here)")
 
@@ -839,9 +839,9 @@ class _AllUnits:
         now.
         """
         for unit in self.units:
-            if unit.file == file and 0 < row - unit.first <= unit.rows and unit.size:
+            if unit.file == file and 0 < row - unit.first_row <= unit.rows and unit.size:
                 try:
-                    return unit.line + int(lines_of(read_block(unit)).numbers[row - unit.first - 1]) + 1
+                    return unit.line + int(lines_of(read_block(unit)).numbers[row - unit.first_row - 1]) + 1
                 except (DiagnosticError, IndexError):
                     return 0
         return 0
@@ -875,7 +875,7 @@ def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[
     bad: dict[int, LeftOut] = {}
     for row, reason in sorted(reasons.items()):
         line = 0 if lines is None else unit.line + int(lines[row]) + 1
-        bad[row] = LeftOut(unit.file, unit.first + row + 1, reason, line)
+        bad[row] = LeftOut(unit.file, unit.first_row + row + 1, reason, line)
     return chunk.with_bad_rows(bad)
 
 

@@ -406,7 +406,7 @@ def chunk_of(
     with reading(unit.file):
         made = convert(table, mapped, unit.file)
     bad = {
-        row: LeftOut(unit.file, unit.first + row + 1, reason, line(row) if line is not None else 0)
+        row: LeftOut(unit.file, unit.first_row + row + 1, reason, line(row) if line is not None else 0)
         for row, reason in made.bad.items()
     }
     return Chunk(table.num_rows, made.columns, bad, {one.input.name: one.columns for one in mapped})
@@ -531,7 +531,7 @@ class ParquetReader:
             self._parquet = parquet.ParquetFile(source or file, pre_buffer=True)
             schema = self._parquet.schema_arrow
             self._size: int = source.size() if source else os.path.getsize(file)
-        self._alone = Lock()
+        self._lock = Lock()
         seeing = _shown_by("import pyarrow.parquet as p", "p.read_schema(sys.argv[1])", file)
         self._column_map = map_columns(
             wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
@@ -550,7 +550,7 @@ class ParquetReader:
 
     def read(self, unit: Unit) -> Chunk:
         """The rows of a row group."""
-        with reading(self.file), self._alone:
+        with reading(self.file), self._lock:
             taken = _WIDEST * self._values(unit)
             _require_size(self.file, self._size, taken, f"row group {unit.place + 1}")
             table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._column_map))
@@ -578,7 +578,7 @@ class ArrowReader:
         with reading(file):
             source = _source(file) or pyarrow.memory_map(file)
             schema = pyarrow.ipc.open_file(source).schema
-        self._alone = Lock()
+        self._lock = Lock()
         seeing = _shown_by("import pyarrow as p", "p.ipc.open_file(sys.argv[1]).schema", file)
         self._column_map = map_columns(
             wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
@@ -628,7 +628,7 @@ class ArrowReader:
         """The rows of a batch of records."""
         import pyarrow
 
-        with reading(self.file), self._alone:
+        with reading(self.file), self._lock:
             _require_size(self.file, self._size, self._batch_bytes[unit.place], f"batch {unit.place + 1}")
             table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(
                 _columns_of(self._column_map)

@@ -350,7 +350,7 @@ class _Slot(NamedTuple):
     values.
     """
 
-    first: Array
+    first_words: Array
     count: Array
 
 
@@ -402,7 +402,7 @@ class _Block:
             columns = {name: column.take(kept) for name, column in columns.items()}
         bad: dict[int, LeftOut] = {}
         for row in sorted(self.reasons):
-            number, line = self.unit.first + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
+            number, line = self.unit.first_row + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
             bad[row] = LeftOut(self.unit.file, number, self.reasons[row], line)
         return Chunk(len(self.lines), columns, bad)
 
@@ -433,7 +433,7 @@ class _Block:
             return rows, at, ends
         self.reasons.update(dict.fromkeys(rows[~good].tolist(), reason))
         for name, slot in slots.items():
-            slots[name] = _Slot(slot.first[good], slot.count[good])
+            slots[name] = _Slot(slot.first_words[good], slot.count[good])
         return rows[good], at[good], ends[good]
 
     def _fitting(self, rows: Array, slots: dict[str, _Slot]) -> Array:
@@ -451,7 +451,7 @@ class _Block:
         """The column of an input; the values of rows with words that are no such numbers are arbitrary."""
         ends = np.cumsum(slot.count)
         total = int(ends[-1]) if len(ends) else 0
-        chosen = np.arange(total) + np.repeat(slot.first - ends + slot.count, slot.count)
+        chosen = np.arange(total) + np.repeat(slot.first_words - ends + slot.count, slot.count)
         make = floats if one.dtype.startswith("float") else integers
         values, wrong = make(self.words, self.numbers, chosen)
         for place in np.flatnonzero(wrong).tolist():
@@ -675,7 +675,7 @@ class LineReader:
         bad = {
             row: LeftOut(
                 self.file,
-                unit.first + row + 1,
+                unit.first_row + row + 1,
                 reasons[row].reason,
                 unit.line + int(lines.numbers[row]) + 1,
                 reasons[row].column,

@@ -21,7 +21,7 @@ COLUMN = 18
 
 
 class Arrow(NamedTuple):
-    """Similar messages that went together. `occurrence` happened to them at `tick`; they were sent at `posted`."""
+    """Similar messages that went together. `occurrence` happened to them at `tick`; they were sent at `post_tick`."""
 
     occurrence: str
     kind: str
@@ -29,7 +29,7 @@ class Arrow(NamedTuple):
     target: str
     trainer: int
     step: int
-    posted: int
+    post_tick: int
     tick: int
     names: tuple[str, ...]
     bytes: int
@@ -308,5 +308,5 @@ def _arrow(arrow: Arrow, label: str, y: float, page: _Page) -> Iterator[str]:
 
 def _tooltip(arrow: Arrow, label: str) -> str:
     """The whole label of an arrow, when and between which machines it went, and the variables."""
-    when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.posted}, {arrow.occurrence} at tick {arrow.tick}"
+    when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.post_tick}, {arrow.occurrence} at tick {arrow.tick}"
     return "\n".join([label, when, *(name for name in arrow.names if name and len(arrow.names) > 1)])

@@ -186,7 +186,7 @@ class Companion(Machine, Communicator):
         replies = self.replies
         if replies is None:
             return True
-        if replies.missing:
+        if replies.missing_count:
             return False
         self.replies = None
         replies.join(replies.values)
@@ -203,7 +203,7 @@ class Companion(Machine, Communicator):
 
     def waiting(self) -> WaitReason | None:
         """What the communicator waits for."""
-        if self.replies is None or not self.replies.missing:
+        if self.replies is None or not self.replies.missing_count:
             return None
         return WaitReason(self.name, self.op, "answers of servers", self.replies.silent())
 

@@ -312,7 +312,7 @@ class TrainerFaults(TurnHook):
         self._stopped_in, self._results = trainer.step, len(trainer.results)
         for machine in self._machines():
             machine.crash()
-            self._network.dead.add(machine.name)
+            self._network.crashed_machines.add(machine.name)
         report = f"{trainer.name} crashed in {step_label(trainer.step)}"
         self._scene.note(report)
         self._open_links = self._links()
@@ -354,7 +354,7 @@ class TrainerFaults(TurnHook):
         if self._feed is not None:
             trainer.feed_from(self._feed)
             self._feed = None
-        self._network.dead.difference_update(machine.name for machine in self._machines())
+        self._network.crashed_machines.difference_update(machine.name for machine in self._machines())
         if self._companion is not None:
             self._companion.restart()
         for side in self._rings:

@@ -188,7 +188,7 @@ class _Kind(NamedTuple):
 
     form: str
     words: int | None
-    read: Callable[[Words], Meaning]
+    parse: Callable[[Words], Meaning]
 
 
 @check_arguments
@@ -241,7 +241,7 @@ def _read_line(words: Words) -> Meaning:
     try:
         if kind.words not in (None, len(words) - 1):
             raise _LineFormError
-        return kind.read(words[1:])
+        return kind.parse(words[1:])
     except _LineFormError as problem:
         reason = f"{problem}; " if str(problem) else ""
         raise _UnreadableLineError(f"{reason}expected: {kind.form}") from None

@@ -112,23 +112,23 @@ def _op_of(exchange: Exchange) -> Op:
 
 
 class _OpenExchange:
-    """An exchange to which ops are added; `passed` are the variables that ops read or write which stand after it, and
-    `written` those that these ops write.
+    """An exchange to which ops are added; `passed_names` are the variables that ops read or write which stand after it,
+    and `written_names` those that these ops write.
     """
 
     def __init__(self, op: Op, inputs: Iterable[str], outputs: Iterable[str]):
         self.kind = op.type
         self.ops = [op]
         self.inputs, self.outputs = [*inputs], [*outputs]
-        self.passed, self.written = {*self.inputs, *self.outputs}, {*self.outputs}
+        self.passed_names, self.written_names = {*self.inputs, *self.outputs}, {*self.outputs}
 
     def add(self, op: Op, inputs: Iterable[str], outputs: Iterable[str]) -> None:
         """Adds an op, and the variables that it sends and receives."""
         self.ops.append(op)
         self.inputs += inputs
         self.outputs += outputs
-        self.passed.update(inputs, outputs)
-        self.written.update(outputs)
+        self.passed_names.update(inputs, outputs)
+        self.written_names.update(outputs)
 
     def exchange(self) -> Exchange:
         """The exchange of all ops."""
@@ -142,9 +142,9 @@ class _Exchanges:
         self._deferred_ops: list[Op] = []
         self._touched_names: set[str] = set()
         """The variables that the deferred collective ops read or write."""
-        self._at = 0
+        self._last_place = 0
         """The index of the last exchange among the ops."""
-        self._fresh: list[Op] = []
+        self._newest_ops: list[Op] = []
         """The last ops, over which no lookup of the last exchange has passed."""
 
     def add(self, op: Op) -> None:
@@ -160,7 +160,7 @@ class _Exchanges:
             self._touched_names.update(op.input_names, op.output_names)
         elif not exchanges_messages(op.type):
             self.ops.append(op)
-            self._fresh.append(op)
+            self._newest_ops.append(op)
         else:
             self._add_exchange(op, *values_of(op))
 
@@ -188,13 +188,13 @@ class _Exchanges:
 
     def _begin(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.exchanges.append(_OpenExchange(op, inputs, outputs))
-        self._at = len(self.ops)
+        self._last_place = len(self.ops)
         self.ops.append(self.exchanges[-1])
-        self._fresh = []
+        self._newest_ops = []
 
     def _follows(self, last: _OpenExchange, inputs: tuple[str, ...]) -> bool:
         """Whether the last exchange stands right before the next op, which does not need its results."""
-        return self.ops[-1] is last and last.written.isdisjoint(inputs)
+        return self.ops[-1] is last and last.written_names.isdisjoint(inputs)
 
     def _joins(self, last: _OpenExchange, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
         """Whether a lookup can join the last exchange although ops stand between them.
@@ -205,23 +205,25 @@ class _Exchanges:
         if not facts_of(op.type).looks_up:
             return False
         needed, moved = {*inputs}, set[int]()
-        for index in reversed(range(len(self._fresh))):
-            if not needed.isdisjoint(self._fresh[index].output_names):
+        for index in reversed(range(len(self._newest_ops))):
+            if not needed.isdisjoint(self._newest_ops[index].output_names):
                 moved.add(index)
-                needed.update(self._fresh[index].input_names)
-        for index, between in enumerate(self._fresh):
-            if _has_blocks(between) or (index in moved and not _may_move(between, last.passed, last.written)):
+                needed.update(self._newest_ops[index].input_names)
+        for index, between in enumerate(self._newest_ops):
+            if _has_blocks(between) or (
+                index in moved and not _may_move(between, last.passed_names, last.written_names)
+            ):
                 return False
             if index not in moved:
-                last.passed.update(between.input_names, between.output_names)
-                last.written.update(between.output_names)
-        if not last.passed.isdisjoint(outputs) or not last.written.isdisjoint(inputs):
+                last.passed_names.update(between.input_names, between.output_names)
+                last.written_names.update(between.output_names)
+        if not last.passed_names.isdisjoint(outputs) or not last.written_names.isdisjoint(inputs):
             return False
-        begin = len(self.ops) - len(self._fresh)
-        self.ops[begin:] = [each for index, each in enumerate(self._fresh) if index not in moved]
-        self.ops[self._at : self._at] = [self._fresh[index] for index in sorted(moved)]
-        self._at += len(moved)
-        self._fresh = []
+        begin = len(self.ops) - len(self._newest_ops)
+        self.ops[begin:] = [each for index, each in enumerate(self._newest_ops) if index not in moved]
+        self.ops[self._last_place : self._last_place] = [self._newest_ops[index] for index in sorted(moved)]
+        self._last_place += len(moved)
+        self._newest_ops = []
         return True
 
 
@@ -257,10 +259,10 @@ Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
 
 
 class Wait(ABC):
-    """A wait of a machine. `missing` is the number of values that have not come."""
+    """A wait of a machine. `missing_count` is the number of values that have not come."""
 
-    __slots__ = ("missing", "values")
-    missing: int
+    __slots__ = ("missing_count", "values")
+    missing_count: int
     values: list[Value]
     """The values that have come so far."""
 
@@ -293,7 +295,7 @@ class Replies(Wait):
     __slots__ = ("_continuation", "_join", "_request_links", "step")
 
     def __init__(self, step: int, count: int, join: Join | None = None, request_links: Sequence[Link] = ()):
-        self.missing = count
+        self.missing_count = count
         self.step = step
         self._join = join
         self._request_links = request_links
@@ -302,12 +304,12 @@ class Replies(Wait):
 
     def take(self, messages: Iterable[Message]) -> None:
         """Every reply fills its slot."""
-        values, step, missing = self.values, self.step, self.missing
+        values, step, missing = self.values, self.step, self.missing_count
         for message in messages:
             if missing and message.step == step:
                 values[message.slot] = message.payload
                 missing -= 1
-        self.missing = missing
+        self.missing_count = missing
 
     def awaits(self, message: Message) -> bool:
         """Whether a message is an awaited answer: its slot is empty, and it comes from the machine that was asked."""
@@ -342,14 +344,14 @@ class WaitForRelease(Wait):
     __slots__ = ("_awaited_event", "_machine", "_silent")
 
     def __init__(self, machine: Machine, awaited_event: str, silent: Sequence[str] | None = None):
-        self.missing, self.values = 1, []
+        self.missing_count, self.values = 1, []
         self._awaited_event = awaited_event
         self._machine = machine
         self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
 
     def release(self) -> None:
         """Lets the machine continue."""
-        self.missing = 0
+        self.missing_count = 0
         self._machine.network.scheduler.wake(self._machine)
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -426,9 +428,9 @@ class ScriptSource(Source):
             super()._op(index, bound)
             return
         for name in dict.fromkeys(bound.op.input_names):
-            if name in self.unsure:
+            if name in self.optional_names:
                 self._add(f"if {self._local(name)} is None: raise MissingValue({name!r})", index)
-                self.unsure.discard(name)
+                self.optional_names.discard(name)
         for name in dict.fromkeys(bound.op.input_names):
             self._join(index, name)
         number = self._exchanges
@@ -650,7 +652,7 @@ class Runner:
         while True:
             self._place = place
             while isinstance(received, Wait):
-                if received.missing:
+                if received.missing_count:
                     return received
                 received = self._join(received)
             try:

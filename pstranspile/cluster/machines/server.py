@@ -305,7 +305,7 @@ class Server(Machine):
         self._handlers = {kind: partial(take, handler) for kind, handler in taken.items()}
 
     @property
-    def takes(self) -> Iterable[str]:
+    def receivable_variables(self) -> Iterable[str]:
         """The names of the variables that trainers may send."""
         return pairs(self.op, "grad_to_block_id")
 
@@ -526,7 +526,7 @@ class SharedCounter(NamedTuple):
 
     place: int
     op: Op
-    shared: str
+    name: str
     trainer_counters: tuple[str, ...]
 
 

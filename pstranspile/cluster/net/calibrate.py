@@ -131,13 +131,13 @@ class OtherPrograms:
     """What other programs use of the processors of this host, from here on."""
 
     def __init__(self) -> None:
-        self._used, self._begin = _used_by_others(), perf_counter()
+        self._used_seconds, self._begin = _used_by_others(), perf_counter()
 
     @property
     def share(self) -> float:
         """Their share of all processors until now; 0 where the system does not tell."""
         passed = (perf_counter() - self._begin) * (os.cpu_count() or 1)
-        return min(max((_used_by_others() - self._used) / max(passed, 1e-9), 0.0), 1.0)
+        return min(max((_used_by_others() - self._used_seconds) / max(passed, 1e-9), 0.0), 1.0)
 
 
 def _used_by_others() -> float:

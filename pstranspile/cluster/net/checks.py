@@ -62,7 +62,7 @@ def most_sent(cluster: Cluster) -> int:
 def _exchanged_variables(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
     """The variables that trainers exchange with others, as their programs and those of the servers declare them."""
     for trainer in cluster.trainers:
-        for program in trainer.role.all:
+        for program in trainer.role.all_programs:
             yield from _program_exchanges(program)
     for ring in cluster.rings.values():
         for name, known in ring.operations.items():
@@ -125,10 +125,10 @@ class Checks:
         """The numbers of the trainers whose programs send each variable to this server."""
         for trainer in trainers:
             self._labelled[trainer.index] = frozenset(trainer.role.programs if trainer.role.turns is not None else ())
-            for program in trainer.role.all:
+            for program in trainer.role.all_programs:
                 for name in names_sent_to(program, server.endpoint):
                     self._senders.setdefault(name, set()).add(trainer.index)
-        self._served_names = frozenset(server.takes)
+        self._served_names = frozenset(server.receivable_variables)
         self._forms: dict[str, tuple[Any, tuple[int, ...] | None, int]] = {}
         self._refused_trainers: set[int] = set()
         self._checks_by_kind: Mapping[str, Callable[[Message], None]] = {
@@ -282,7 +282,7 @@ class Checks:
         server, trainer = self._server, message.trainer
         if not isinstance(server, SynchronousServer):
             return
-        for other, (label, _) in server.round.reported.items():
+        for other, (label, _) in server.round.reported_trainers.items():
             if label != message.payload:
                 first = self._server.names_of([other])[0]
                 raise Misfit(f"it names @{message.payload or MAIN} as its program, {first} @{label or MAIN}")

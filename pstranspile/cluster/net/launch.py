@@ -429,7 +429,7 @@ def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
         kept.go_back()
     ended = [f"{member.role} has ended {how_it_ended(code)}" for member, code in supervisor.failed]
     ended += [f"{member.role} was given up" for member in supervisor.left_out]
-    place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
+    place = f"from step {kept.first_step + 1}" if kept is not None and kept.source else "from the beginning"
     return f"{'; '.join(ended)}: all begin again {place}"
 
 
@@ -446,9 +446,9 @@ def _findings(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Role
     """The findings that machines have reported as they ended."""
     found: dict[str, list[Diagnostic]] = {}
     for name, member in supervisor.members.items():
-        if "findings" in member.reported:
+        if "findings" in member.last_reports:
             moved = to_sources(job.roles[name], sources.get(name))
-            found[name] = relocate_findings(read_findings(member.reported["findings"]), moved)
+            found[name] = relocate_findings(read_findings(member.last_reports["findings"]), moved)
     return told_once(found)
 
 
@@ -457,7 +457,7 @@ def _ended_machine_errors(supervisor: Supervisor) -> list[Diagnostic]:
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
         how = how_it_ended(code)
-        log = "" if "findings" in member.reported else member.log_tail()
+        log = "" if "findings" in member.last_reports else member.log_tail()
         notes = (Note(line.removeprefix("note: ")) for line in log.splitlines())
         result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [
@@ -469,6 +469,6 @@ def _ended_machine_errors(supervisor: Supervisor) -> list[Diagnostic]:
         line
         for member in supervisor.members.values()
         if member.role not in ended
-        for line in member.reported.get("waiting", ())
+        for line in member.last_reports.get("waiting", ())
     ]
     return [*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))]

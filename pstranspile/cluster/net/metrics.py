@@ -215,7 +215,7 @@ class ProcessReports(NamedTuple):
     role: str
     running: bool
     starts: int
-    reported: Mapping[str, Any]
+    last_reports: Mapping[str, Any]
 
 
 class _Request(ByteReader):

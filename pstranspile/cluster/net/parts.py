@@ -191,7 +191,7 @@ class ServerMeetings(SiteListener):
 
     def __init__(self, site: Site, server: Server, parts: Parts):
         self._site, self._server, self._parts = site, server, parts
-        self._at: dict[str, int] = {}
+        self._waiting_steps: dict[str, int] = {}
         """The step before which each trainer waits, or last waited, by incarnation."""
         self._last_meeting = -1
         self._saved_with: set[str] = set()
@@ -202,7 +202,7 @@ class ServerMeetings(SiteListener):
         step = step_of(question, AT)
         if step is None or peer.index < 0:
             return None
-        self._at[peer.incarnation] = step
+        self._waiting_steps[peer.incarnation] = step
         self.turns_done()
         return self._state_for(peer)
 
@@ -212,7 +212,7 @@ class ServerMeetings(SiteListener):
     def turns_done(self) -> None:
         """Ends the meeting if all live trainers have come. Called whenever a trainer may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
-        at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
+        at = {peer.incarnation: self._waiting_steps.get(peer.incarnation, -1) for peer in live}
         step = min((place for place in at.values() if place > self._last_meeting), default=-1)
         there = {incarnation for incarnation, place in at.items() if place == step}
         further = {one.incarnation for one in live if at[one.incarnation] > step or one.last_step >= step}

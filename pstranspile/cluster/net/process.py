@@ -202,7 +202,7 @@ class Readmission(SiteListener):
         """
         waited = self.server.withdraw(peer.index)
         if not waited and (peer.announced or not peer.life):
-            self.site.part.take_out(peer)
+            self.site.local_machines.take_out(peer)
             self.site.run_machines()
         peer.come_back()
         self.server.announce(peer.index, step)
@@ -253,21 +253,21 @@ class ActivityReports(SiteListener):
         self._site = site
         self._report = report
         self._last_sent = self._pause_time = site.now()
-        self._waiting: WaitReason | None = None
-        self._last: WaitReason | None = None
+        self._current_wait: WaitReason | None = None
+        self._last_wait: WaitReason | None = None
         self._waited_seconds: dict[str, float] = {}
 
     def pausing(self) -> None:
         """Notes the beginning of a wait, when the machines can't continue without others."""
         self._pause_time = self._site.now()
-        self._waiting = next(iter(self._site.waiting()), None)
+        self._current_wait = next(iter(self._site.waiting()), None)
 
     def resumed(self) -> None:
         """Notes the end of a wait, and reports."""
         now = self._site.now()
-        if self._waiting is not None:
-            self._last = self._waiting
-            for name in self._waiting.missing:
+        if self._current_wait is not None:
+            self._last_wait = self._current_wait
+            for name in self._current_wait.missing_machines:
                 self._waited_seconds[name] = self._waited_seconds.get(name, 0.0) + now - self._pause_time
         if now - self._last_sent < EVERY:
             return
@@ -275,29 +275,31 @@ class ActivityReports(SiteListener):
         shares = {
             name: round(seconds / past, 2) for name, seconds in self._waited_seconds.items() if seconds > past / 20
         }
-        waits = {"what": self._last.awaited_event, "missing": shares} if self._last is not None and shares else {}
+        waits = (
+            {"what": self._last_wait.awaited_event, "missing": shares} if self._last_wait is not None and shares else {}
+        )
         machines = [self._site.cluster.machines[name] for name in sorted(self._site.local_names)]
         self._report(messages=messages_sent(machines), waits=waits)
-        self._last_sent, self._last, self._waited_seconds = now, None, {}
+        self._last_sent, self._last_wait, self._waited_seconds = now, None, {}
 
 
 class ProcessPlace(NamedTuple):
     """The place of a process: addresses (host:port) by role; `state`, the folder in which a server keeps its state ("":
     none), and `every`, the number of updates after which it does. `patience`: how many seconds a trainer waits for an
-    absent server. `foreign`: another system whose machines may take part (None: there is none). `record` and `trace`:
-    files for the turns of the machines, to repeat or to look at ("": none). `credentials`: certificates; None for
-    connections without TLS. `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder
-    for parts of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server with
-    `foreign` saves and begins with, together with the other servers. `saves`: the folder below which a server saves
-    what others have it save ("": none). `trainers_ended`: whether it is known that the processes of all trainers have
-    ended.
+    absent server. `foreign_system`: another system whose machines may take part (None: there is none). `record` and
+    `trace`: files for the turns of the machines, to repeat or to look at ("": none). `credentials`: certificates; None
+    for connections without TLS. `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a
+    folder for parts of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server
+    with `foreign_system` saves and begins with, together with the other servers. `saves`: the folder below which a
+    server saves what others have it save ("": none). `trainers_ended`: whether it is known that the processes of all
+    trainers have ended.
     """
 
     addresses: Mapping[str, str]
     state: str = ""
     every: int = 20
     patience: float = 60.0
-    foreign: ForeignSystem | None = None
+    foreign_system: ForeignSystem | None = None
     record: str = ""
     trace: str = ""
     credentials: Credentials | None = None
@@ -337,8 +339,8 @@ def play_server(
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms, keeps=bool(place.state), trainers_ended=place.trainers_ended)
     server.place_files(SaveFolder(place.saves, server.folder, _telling_of_saves(role, site, report)).place)
-    journal = Journal(place.state, role) if place.foreign and place.state else None
-    foreign = place.foreign.trainers(site, server, journal) if place.foreign else None
+    journal = Journal(place.state, role) if place.foreign_system and place.state else None
+    foreign = place.foreign_system.trainers(site, server, journal) if place.foreign_system else None
     keeper: StateKeeper | None = None
     if place.state:
         keeper = StateKeeper(
@@ -394,12 +396,12 @@ def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None)
 
     def refuse(index: int, reason: str) -> None:
         peer = trainers[index]
-        if foreign is not None and peer.takes is not None:
+        if foreign is not None and peer.receive_messages is not None:
             foreign.end_part(peer, reason)
         else:
             site.refuse(peer, reason)
 
-    Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
+    Checks(server, site.cluster.trainers, lambda index: trainers[index].receive_messages is not None, refuse)
 
 
 class _Load(SiteListener):
@@ -416,7 +418,7 @@ class _Load(SiteListener):
     def waiting_bytes(self, trainer: int) -> int | None:
         """The bytes of a trainer's messages that the server can't take yet."""
         server = self._server
-        early = server.round.waiting if isinstance(server, SynchronousServer) else ()
+        early = server.round.waiting_messages if isinstance(server, SynchronousServer) else ()
         waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
         return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
 
@@ -444,11 +446,11 @@ def _serve(
     if keeper is not None:
         keeper.finish()
     save(server)
-    report(state=DONE, refused=site.refused)
+    report(state=DONE, refused=site.refused_connections)
     site.stop_keeping()
     if keeper is not None and keeper.went_back:  # trainers may connect again to get a confirmation
-        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
-        site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
+        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.receive_messages is None}
+        site.run(lambda: trainers <= site.greeted_roles, timeout=min(site.terms.lease, 5.0))
     for peer in site.peers.values():
         peer.sign_of_life(site.now())
     site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=site.terms.lease)
@@ -507,8 +509,8 @@ class _Waits(SiteListener):
 
     def idle(self) -> None:
         """Reports the waits when nothing has come for some time."""
-        missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing})
-        self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle))
+        missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing_machines})
+        self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle_seconds))
 
     @contextmanager
     def told_at_end(self) -> Generator[None]:
@@ -538,7 +540,7 @@ def play_trainer(
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     events = Loop()
     ways = _TrainerConnections(cluster, role, place, events)
-    site = Site(cluster, role, terms, events=events, ways=ways.ways, patience=place.patience)
+    site = Site(cluster, role, terms, events=events, ways=ways.dialers, patience=place.patience)
     foreign_servers = ways.foreign_servers
     waits = _Waits(site, report)
     watching = ActivityReports(site, report) if report.watched else None
@@ -562,8 +564,8 @@ def play_trainer(
         with waits.told_at_end():
             life = ways.greet(site)
             no_return = "" if cluster.servers else "without servers"
-            if place.foreign is not None and foreign_servers:
-                no_return = f"with servers of {place.foreign.name}"
+            if place.foreign_system is not None and foreign_servers:
+                no_return = f"with servers of {place.foreign_system.name}"
             _begin(site, trainer, place, life, no_return)
             trainer.limit_to(steps)
             meetings: TrainerMeetings | None = None
@@ -629,7 +631,7 @@ class _TrainerConnections(SiteListener):
             trainers = [trainer.name for trainer in cluster.trainers]
             self.targets += trainers[: trainers.index(role)]
         shown = place.tls_context_factory(RateLimitedPrinter(role, events.now), listening=False)
-        self.ways: dict[str, Callable[[], Connection]] = {
+        self.dialers: dict[str, Callable[[], Connection]] = {
             target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
         }
         """For each role to connect to, the function that opens a connection."""
@@ -650,9 +652,11 @@ class _TrainerConnections(SiteListener):
         """Adds a server that speaks the protocol of the other system, if there is one; None if there is none. Raises
         Refused.
         """
-        if self._place.foreign is None or self._site is None:
+        if self._place.foreign_system is None or self._site is None:
             return None
-        self.foreign_servers.append(self._place.foreign.server(self._site, peer, self._place.addresses[peer.role]))
+        self.foreign_servers.append(
+            self._place.foreign_system.server(self._site, peer, self._place.addresses[peer.role])
+        )
         return True
 
     def unmet(self) -> Sequence[str] | None:
@@ -661,7 +665,11 @@ class _TrainerConnections(SiteListener):
 
     def _missing(self, site: Site) -> list[str]:
         coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in self.targets]
-        met = {*self._lives, *site.greeted, *(foreign_server.peer.role for foreign_server in self.foreign_servers)}
+        met = {
+            *self._lives,
+            *site.greeted_roles,
+            *(foreign_server.peer.role for foreign_server in self.foreign_servers),
+        }
         return [role for role in (*self.targets, *coming) if role not in met and not site.peers[role].given_up]
 
     def _refusals(self, site: Site) -> list[str]:

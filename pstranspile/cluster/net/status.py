@@ -165,7 +165,7 @@ class StatusPipe:
         self._lock = threading.Lock()
         self.watched = os.environ.get(WATCHED) == "1"
         """Whether the parent wants more than steps and states."""
-        self.reported: dict[str, Any] = {}
+        self.last_reports: dict[str, Any] = {}
         """The last value of each field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
         self.has_reader: bool = self._stream is not None
@@ -199,7 +199,7 @@ class StatusPipe:
         """
         fields["cpu"] = round(time.process_time(), 4)
         fields["clock"] = time.perf_counter()  # of several reports that are read at one moment, the order in time
-        self.reported = {**self.reported, **fields}
+        self.last_reports = {**self.last_reports, **fields}
         if self._stream is None:
             return
         line = json.dumps(fields, separators=(",", ":")) + "\n"

@@ -58,13 +58,13 @@ class Profile:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._thread = threading.get_ident()
-        self._over = threading.Event()
+        self._end_event = threading.Event()
         self._looking = threading.Thread(target=self._look, daemon=True)
         self._looking.start()
 
     def _look(self) -> None:
         before = time.perf_counter()
-        while not self._over.wait(PAUSE):
+        while not self._end_event.wait(PAUSE):
             frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage] (documented)
             now = time.perf_counter()
             if frame is not None:
@@ -74,7 +74,7 @@ class Profile:
 
     def close(self) -> dict[str, float]:
         """Ends sampling; returns the seconds by activity."""
-        self._over.set()
+        self._end_event.set()
         self._looking.join()
         return self.seconds
 

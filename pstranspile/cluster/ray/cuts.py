@@ -29,12 +29,12 @@ from pstranspile.runtime.run.step_feeds import RowSource
 
 
 class ReusedRange(NamedTuple):
-    """The elements `start` to `stop` (without it) of a new value are those from `first` on of the old value `name`."""
+    """The elements `start` to `stop` (without it) of a new value are those from `old_start` on of the old `name`."""
 
     start: int
     stop: int
     name: str
-    first: int
+    old_start: int
 
 
 class PartialValue(NamedTuple):
@@ -125,7 +125,7 @@ def assemble_part(part: MachineState, has: Mapping[str, PartialValue], left: Map
             value = _array(left.get(own.name))
             if value is None or value.dtype != come.dtype:
                 raise LookupError(own.name)
-            flat[own.start : own.stop] = value.reshape(-1)[own.first : own.first + own.stop - own.start]
+            flat[own.start : own.stop] = value.reshape(-1)[own.old_start : own.old_start + own.stop - own.start]
         at = 0
         for start, stop in one.lacking:
             flat[start:stop] = come[at : at + stop - start]
@@ -155,7 +155,7 @@ class Cuts:
         at_end: bool,
     ):
         self._origin, self._settings = origin, settings
-        self.first = 0 if origin is None else origin.step
+        self.first_step = 0 if origin is None else origin.step
         """The number of steps that were done before the job began."""
         self.source = None if origin is None else str(origin.place)
         """The path from which the job continues: a checkpoint, or a folder of them (the newest counts); None at the
@@ -164,7 +164,7 @@ class Cuts:
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
         """The values that each trainer has fetched, by step, for steps before the last cut."""
-        self.keeps: dict[str, dict[str, PartialValue]] = {}
+        self.kept_values: dict[str, dict[str, PartialValue]] = {}
         """For each machine, the values that it assembles itself, from elements that its host has and elements that it
         is sent.
         """
@@ -182,7 +182,7 @@ class Cuts:
 
         Raises DiagnosticError.
         """
-        self._results, self.keeps = {}, {}
+        self._results, self.kept_values = {}, {}
         source = Source(self.source) if self.source is not None else None
         self.close()
         checkpoints = self._checkpoints = Checkpoints(job, source, self.target, self.every, self.work, self._settings)
@@ -211,7 +211,7 @@ class Cuts:
         servers = [file for role, file in files.items() if role.startswith("pserver")]
         before = sum(file.stat().st_size for file in servers)
         for role, has in kept_elements(self._retained_layout, layout_of(job)).items():
-            part, self.keeps[role] = part_to_send(read_part(files[role], role), has)
+            part, self.kept_values[role] = part_to_send(read_part(files[role], role), has)
             write_part(files[role], role, part)
         self.moved_bytes = sum(file.stat().st_size for file in servers), before
         self._retained_layout = None

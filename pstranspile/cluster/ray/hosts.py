@@ -42,8 +42,8 @@ from pstranspile.runtime.large.table import rows_on_disk
 class HostTask(NamedTuple):
     """The task of a host, beside the programs, the data and the initial values.
 
-    `begin` is the machine's part of a checkpoint, empty for none, without the values in `keeps`, which the host still
-    has from a machine that ended there.
+    `begin` is the machine's part of a checkpoint, empty for none, without the values in `kept_values`, which the host
+    still has from a machine that ended there.
     """
 
     role: str
@@ -57,7 +57,7 @@ class HostTask(NamedTuple):
     parts_every: int
     arithmetic: str
     begin: bytes
-    keeps: Mapping[str, PartialValue] = {}
+    kept_values: Mapping[str, PartialValue] = {}
     tls: str = ""
     table_folder: str | None = None
     table_memory: int | None = None
@@ -71,7 +71,7 @@ class MachineEnd(NamedTuple):
     file: bytes = b""
     problems: tuple[Diagnostic, ...] = ()
     node: str = ""
-    refused: str = ""
+    refusal: str = ""
 
 
 class HostEnded(Exception):
@@ -167,11 +167,11 @@ class Host:
         except DiagnosticError as problem:
             return MachineEnd(problems=tuple(problem.diagnostics), node=f"the node {self._node()}")
         except PeerRefused as problem:
-            return MachineEnd(refused=f"{part.role}: {problem}")
+            return MachineEnd(refusal=f"{part.role}: {problem}")
         except Exception:
             if not self._report.ended:
                 raise
-            return MachineEnd(refused=f"{part.role}: its host was ended")
+            return MachineEnd(refusal=f"{part.role}: its host was ended")
 
     def _play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
         """Runs a machine to its end, and returns the content of its file. Raises DiagnosticError, Refused."""
@@ -223,13 +223,13 @@ class Host:
         """Adds to the part in a file the values that the last machine on this host has left. Raises DiagnosticError,
         Refused.
         """
-        if not part.keeps:
+        if not part.kept_values:
             return
         if self._result_file is None:
             raise PeerRefused("its host has no longer what the machine left")
         left = read_snapshot(self._result_file, part.role).values
         try:
-            write_part(file, part.role, assemble_part(read_part(file, part.role), part.keeps, left))
+            write_part(file, part.role, assemble_part(read_part(file, part.role), part.kept_values, left))
         except LookupError as problem:
             raise PeerRefused(f"the machine has left no {problem}") from None
 
@@ -314,11 +314,11 @@ class HeadGone(Exception):
 
 
 class PlacementError(DiagnosticError):
-    """Some machines have no place; `placed` is the number of those that have one."""
+    """Some machines have no place; `placed_count` is the number of those that have one."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], placed: int):
         super().__init__(diagnostics)
-        self.placed = placed
+        self.placed_count = placed
 
 
 class Hosts:

@@ -155,7 +155,7 @@ class Session:
         self.steps = 0
         self.failures = 0
         self._token = secrets.token_hex(16)
-        self._at: dict[str, int] = {}
+        self._reported_steps: dict[str, int] = {}
         """The number of steps that each machine has reported."""
         self._first_step = 0
         """The first step that was reported since the job was last started."""
@@ -225,9 +225,9 @@ class Session:
         folder = _load_programs(programs)
         self.seed = folder.cluster(seed=self.seed).seed
         begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
-        if self.cuts.keeps:
+        if self.cuts.kept_values:
             print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved_bytes), file=sys.stderr)
-        self._last_step, self._at = None, {}
+        self._last_step, self._reported_steps = None, {}
         addresses = self.hosts.require(sorted(folder.roles, key=lambda role: (not role.startswith("pserver"), role)))
         cluster = folder.cluster(fetch=self.settings.fetch, seed=self.seed)
         cluster.require_sound()
@@ -258,7 +258,7 @@ class Session:
             self.cuts.every or 0,
             settings.arithmetic,
             begin,
-            self.cuts.keeps.get(role, {}),
+            self.cuts.kept_values.get(role, {}),
             settings.tls,
             settings.table_folder,
             settings.table_memory,
@@ -304,9 +304,9 @@ class Session:
     def _handle_report(self, role: str, fields: Mapping[str, Any]) -> None:
         """Handles the report of a machine."""
         if "step" in fields:
-            if not self._at:
+            if not self._reported_steps:
                 self._first_step, self._start_time = fields["step"], monotonic()
-            self._at[role] = fields["step"]
+            self._reported_steps[role] = fields["step"]
         if "saved" in fields:
             self._take_part(role, fields["saved"])
         if "left_out" in fields and isinstance(self.feeds, Data):
@@ -354,7 +354,7 @@ class Session:
         has passed that step.
         """
         trainers = [role for role in self.hosts.actors if role.startswith("trainer")]
-        at = [self._at.get(role, 0) for role in trainers]
+        at = [self._reported_steps.get(role, 0) for role in trainers]
         if self._last_step is not None or ended or not all(at):
             return
         if not self._others_are_there(len(trainers)):
@@ -409,7 +409,7 @@ class Session:
         already.
         """
         self.failures += not isinstance(problem, CutMissed)
-        unreached, self._unreached = self._unreached, isinstance(problem, MachineAbandoned) and not self._at
+        unreached, self._unreached = self._unreached, isinstance(problem, MachineAbandoned) and not self._reported_steps
         if self.failures > self.settings.restarts or (unreached and self._unreached):
             raise DiagnosticError(_lost_errors(str(problem), problem.reason))
         plan = self.job.plan
@@ -429,8 +429,8 @@ class Session:
         """Reduces the job to as many trainers as have a place. Raises DiagnosticError if these are too few."""
         plan = self.job.plan
         now = plan.trainers, len(plan.pservers)
-        fitting = self.settings.fitting(problem.placed, now[1]) if self.settings.trainers is not None else now
-        if sum(fitting) > problem.placed:
+        fitting = self.settings.fitting(problem.placed_count, now[1]) if self.settings.trainers is not None else now
+        if sum(fitting) > problem.placed_count:
             raise problem
         has = "has" if sum(fitting) == 1 else "have"
         print(f"pstranspile launch: {cluster_of(*fitting, ' and ')} {has} a place", file=sys.stderr)
@@ -474,8 +474,8 @@ def _file_of(role: str, left: MachineEnd) -> bytes:
     if left.problems:
         *others, last = left.problems
         raise DiagnosticError([*others, last._replace(notes=(*last.notes, Note(f"{role} is on {left.node}")))])
-    if left.refused:
-        raise MachineAbandoned(left.refused)
+    if left.refusal:
+        raise MachineAbandoned(left.refusal)
     return left.file
 
 

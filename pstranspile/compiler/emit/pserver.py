@@ -104,11 +104,13 @@ class ServerTemplate:
         self.timing = timing
         self.updates = {update.parameter: update for update in facts.updates}
         self.group_of = {name: group for group in facts.groups for name in group.parameters}
-        self.owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in plan.pservers}
+        self.owned_slices: dict[str, list[tuple[PlannedParameter, Slice]]] = {
+            endpoint: [] for endpoint in plan.pservers
+        }
         for index in plan.send_order:
             for s in plan.parameters[index].slices:
-                self.owned[s.endpoint].append((plan.parameters[index], s))
-        counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned.items()}
+                self.owned_slices[s.endpoint].append((plan.parameters[index], s))
+        counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned_slices.items()}
         self.several = {endpoint: {n for n, count in names.items() if count > 1} for endpoint, names in counts.items()}
         """Names of the parameters of which a server has more than one slice, by the server's endpoint."""
         ops = facts.program.main_block.ops
@@ -189,10 +191,10 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
     server = ServerProgram(source)
     served = _Served(server, plan, endpoint)
     for template in templates:
-        for parameter, s in template.owned[endpoint]:
+        for parameter, s in template.owned_slices[endpoint]:
             server.declare_parameter(parameter, s)
     for template in templates:
-        for parameter, s in template.owned[endpoint]:
+        for parameter, s in template.owned_slices[endpoint]:
             served.inputs += _declare_gradients(server, template, parameter, s)
     served.add_rates(templates)
     parent = len(server.blocks) - 1
@@ -228,7 +230,7 @@ def _in_placed_order(
 
     Programs that share a parameter share its backups.
     """
-    placed = [s.name for template in templates for _, s in template.owned[endpoint]]
+    placed = [s.name for template in templates for _, s in template.owned_slices[endpoint]]
     place = {name: number for number, name in enumerate(placed)}
     return sorted(dict.fromkeys(compensation.backups), key=lambda backup: place[backup[0]])
 
@@ -301,7 +303,7 @@ Unit = list[tuple[PlannedParameter, Slice]]
 def _units(template: ServerTemplate, endpoint: str) -> list[tuple[Unit, UpdateGroup | None]]:
     """The content of each optimize block of a server: one slice, or all parameters of a group."""
     here: dict[str, Unit] = {}
-    for parameter, s in template.owned[endpoint]:
+    for parameter, s in template.owned_slices[endpoint]:
         here.setdefault(parameter.name, []).append((parameter, s))
     units: list[tuple[Unit, UpdateGroup | None]] = []
     done: set[str] = set()

@@ -46,7 +46,7 @@ def insert_lookups(
         for merged in reversed(table.lookups):
             fused.update(merged.lookups)
             fetch = partial(fetch_rows, plan.by_name[table.parameter], [ops[i] for i in merged.lookups])
-            inserted.setdefault(merged.after, []).insert(0, fetch)
+            inserted.setdefault(merged.after_op, []).insert(0, fetch)
     if plan.table is not None:
         lookups = lookups_in(ops, plan.table.name, moved)
         fused.update(lookups)

@@ -300,5 +300,5 @@ def _geo(cluster: Cluster) -> Iterator[Diagnostic]:
     yield from check_geo(cluster)
     for server in cluster.servers.values():
         yield from check_fan_in(server, len(cluster.trainers))
-        server.sent_variables.update(server.outside)
+        server.sent_variables.update(server.outside_reads)
         yield from check_server(server)

@@ -131,14 +131,14 @@ class Server:
 
     * `blocks`: those of `optimize_blocks` that exist; `rates`: the learning-rate block, -1 for none
     * `misfits`: initialisers whose `shape` is not that of the variable they make
-    * `outside`: what the blocks read that is neither initialised nor made: variable -> the first op that reads it
-    * `awaited`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
+    * `outside_reads`: what the blocks read that is neither initialised nor made: variable -> the first op that reads it
+    * `receivable_variables`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
     * `feeds`: variable read from outside -> the one parameter (or slice) that its block updates
     * `parameters`: updated parameter or slice -> the op that updates it
-    * `idle`: blocks that update nothing with what is received, and an op of each
-    * `touched`: block -> what it reads from outside, and what it writes
+    * `idle_blocks`: blocks that update nothing with what is received, and an op of each
+    * `block_variables`: block -> what it reads from outside, and what it writes
     * `senders`: variable -> the trainers that send it in the part of the job that is checked, once per send
-    * `fetched`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
+    * `fetch_counts`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
     * `sent_variables`, `fetched_variables`: the variables that are sent and fetched in any part
     * `notices`: step counter -> the trainers that send it; `fetched_at_startup`: variable -> how many fetch it
     """
@@ -152,16 +152,16 @@ class Server:
     blocks: tuple[int, ...]
     initialised: set[str]
     misfits: list[Op]
-    outside: dict[str, tuple[int, Op]] = field(default_factory=dict[str, tuple[int, Op]])
-    awaited: set[str] = field(default_factory=set[str])
+    outside_reads: dict[str, tuple[int, Op]] = field(default_factory=dict[str, tuple[int, Op]])
+    receivable_variables: set[str] = field(default_factory=set[str])
     feeds: dict[str, str] = field(default_factory=dict[str, str])
-    touched: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    block_variables: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     parameters: dict[str, Op] = field(default_factory=dict[str, Op])
-    idle: list[tuple[int, Op]] = field(default_factory=list[tuple[int, Op]])
+    idle_blocks: list[tuple[int, Op]] = field(default_factory=list[tuple[int, Op]])
     merges: list[ReceivedSum] = field(default_factory=list[ReceivedSum])
     senders: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     notices: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    fetched: dict[str, int] = field(default_factory=dict[str, int])
+    fetch_counts: dict[str, int] = field(default_factory=dict[str, int])
     fetched_at_startup: dict[str, int] = field(default_factory=dict[str, int])
     looked_up: set[str] = field(default_factory=set[str])
     sent_variables: set[str] = field(default_factory=set[str])
@@ -170,8 +170,8 @@ class Server:
     def end_part(self) -> None:
         """Clears the senders and receivers of one part of the job, but not the variables."""
         self.sent_variables.update(self.senders)
-        self.fetched_variables.update(self.fetched)
-        self.senders, self.fetched = {}, {}
+        self.fetched_variables.update(self.fetch_counts)
+        self.senders, self.fetch_counts = {}, {}
 
 
 @dataclass
@@ -342,7 +342,7 @@ def _server(role: Role, op: Op) -> Server:
         misfits=misfits,
         blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
         initialised=set(chain.from_iterable(made)),
-        awaited=set(op.inputs.get("X", ())),
+        receivable_variables=set(op.inputs.get("X", ())),
     )
 
 
@@ -366,7 +366,7 @@ def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]
                 result.append(server.endpoint)
         if index == server.rates:
             known = known | made
-    server.awaited.update(server.outside)
+    server.receivable_variables.update(server.outside_reads)
 
 
 def _read_block(server: Server, index: int, block: Block, known: set[str]) -> set[str]:
@@ -383,14 +383,14 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
             for name in names:
                 if name not in made and name not in known:
                     read.append(name)
-                    server.outside.setdefault(name, (index, op))
+                    server.outside_reads.setdefault(name, (index, op))
         if inputs.get("Param"):
             updated += inputs["Param"]
             server.parameters[inputs["Param"][0]] = op
             gradient = inputs.get("Grad")
             fed = gradient and (gradient[0] in made or gradient[0] in read)
             if not fed or op.outputs.get("ParamOut") != inputs["Param"]:
-                server.idle.append((index, op))
+                server.idle_blocks.append((index, op))
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
                 server.merges.append(_read_merge(op, block, position))
@@ -402,8 +402,8 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
     if len(updated) == 1:
         server.feeds.update(dict.fromkeys(read, updated[0]))
     if not updated and block.ops and index != server.rates:
-        server.idle.append((index, block.ops[-1]))
-    server.touched[index] = made.union(read)
+        server.idle_blocks.append((index, block.ops[-1]))
+    server.block_variables[index] = made.union(read)
     return made
 
 

@@ -67,7 +67,7 @@ def _check_trainer(
     for op in ticks:
         yield from _check_tick(trainer, op, held, pushed)
     for server in cluster.servers.values():
-        for name in server.awaited:
+        for name in server.receivable_variables:
             own, other = main.vars.get(name), server.vars.get(name)
             if not same_type(own, other):
                 message = f"%{name} is {describe_type(own)} here, {describe_type(other)} on {server.role.name}"
@@ -152,9 +152,9 @@ def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[D
     """
     role, op = server.role, server.op
     mapped = {entry.rpartition(":")[0] for entry in strings_attr(op, "grad_to_block_id")}
-    for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside)):
+    for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside_reads)):
         yield finding("link-geo", role, op, f"%{name} is received, but not added to a slice", name)
-    for name, (index, reader) in server.outside.items():
+    for name, (index, reader) in server.outside_reads.items():
         parameter = server.feeds.get(name)
         if reader.type != "sum" or parameter is None or name != f"{parameter}.delta":
             message = f"block {index} reads %{name}, which is no change of %{parameter or '?'}"
@@ -212,7 +212,7 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
     servers = cluster.servers
     for position, (name, endpoint) in enumerate(zip(sent, endpoints, strict=False)):
         server = servers.get(endpoint)
-        if server is None or name not in server.awaited:
+        if server is None or name not in server.receivable_variables:
             yield finding("link-send", role, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
             continue
         server.senders.setdefault(name, []).append(trainer.number)
@@ -273,7 +273,7 @@ def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
     for name, senders in server.senders.items():
         wanted, reader = trainers, server.op
         if name not in listed:
-            reader = server.outside[name][1]
+            reader = server.outside_reads[name][1]
             if summed is None:
                 summed = {name for merged in server.merges for name in merged.op.inputs["X"]}
             wanted = 1 if server.mode == 0 and name in summed else trainers
@@ -355,7 +355,7 @@ def _check_program(
             if server is None or held is None or not held.persistable:
                 yield finding("link-receive", trainer.role, op, f"{endpoint!r} does not hold %{name}", name)
                 continue
-            counts = server.fetched_at_startup if startup else server.fetched
+            counts = server.fetched_at_startup if startup else server.fetch_counts
             counts[name] = counts.get(name, 0) + 1
             if whole is not None:
                 rows += held.shape[0] if held.shape else 0
@@ -436,7 +436,7 @@ def check_fetched(server: Server, trainers: Sequence[Trainer]) -> Iterator[Diagn
     """
     fed: set[str] | None = None
     for name, op in server.parameters.items():
-        count = server.fetched.get(name, 0)
+        count = server.fetch_counts.get(name, 0)
         if count == len(trainers):
             continue
         if fed is None:
@@ -445,7 +445,7 @@ def check_fetched(server: Server, trainers: Sequence[Trainer]) -> Iterator[Diagn
             lacking = ", ".join([t.role.name for t in trainers if not _fetches(t, name)]) or "none"
             message = f"%{name} is updated here, but fetched by {count} of {len(trainers)} trainers (not {lacking})"
             yield finding("link-unfetched", server.role, op, message, name)
-    for name, count in server.fetched.items():
+    for name, count in server.fetch_counts.items():
         first = server.fetched_at_startup.get(name, 0)
         if first != count and (first or name not in server.looked_up):
             message = f"%{name} is fetched by {count} trainers in every step, by {first} at start-up"
@@ -512,7 +512,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
             server.looked_up.add(table)
             if (endpoint, table) not in counted:
                 counted.add((endpoint, table))
-                server.fetched[table] = server.fetched.get(table, 0) + 1
+                server.fetch_counts[table] = server.fetch_counts.get(table, 0) + 1
             yield from _check_rows(trainer, op, server, table, result, len(endpoints))
             if tables.setdefault(table, endpoints) != endpoints:
                 yield finding(
@@ -671,7 +671,7 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
             continue
         server.looked_up.add(name)
         if not again:
-            server.fetched[name] = server.fetched.get(name, 0) + 1
+            server.fetch_counts[name] = server.fetch_counts.get(name, 0) + 1
         if held.dtype is not whole.dtype or held.shape != (height, *dims[1:]):
             message = f"%{name} is {describe_type(held)} on {server.role.name}, the lookup takes {height} rows of it"
             yield finding("link-lookup", role, op, message, name)
@@ -777,7 +777,7 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
             if op.type == "ref_by_trainer_id":
                 chosen.update(dict.fromkeys(op.inputs.get("X", ()), op))
     if not compensated:
-        for name, (_, op) in server.outside.items():
+        for name, (_, op) in server.outside_reads.items():
             if op.type == "ref_by_trainer_id":
                 yield finding(
                     "link-backup", server.role, op, f"%{name} is chosen by trainer, but dc_asgd is not set", name
@@ -898,7 +898,7 @@ def _check_blocks(server: Server) -> Iterator[Diagnostic]:
 
 def _check_updates(server: Server) -> Iterator[Diagnostic]:
     """Checks that every block updates a parameter, in place, with a received variable."""
-    for index, op in server.idle:
+    for index, op in server.idle_blocks:
         name = op.input("Param") or next(op.input_names, "")
         message = f"block {index} does not update %{name}, or not with what it receives"
         yield finding("link-blocks", server.role, op, message, name)
@@ -913,20 +913,20 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
     for entry in strings_attr(op, "grad_to_block_id"):
         name, _, text = entry.rpartition(":")
         block = int(text) if text.isdigit() else -1
-        if name not in server.vars or name not in server.touched.get(block, ()) or name in mapped:
+        if name not in server.vars or name not in server.block_variables.get(block, ()) or name in mapped:
             yield finding(
                 "link-blocks", role, op, f"grad_to_block_id names {entry!r}, but that block does not use it", name
             )
         mapped[name] = block
     served = set(mapped.values())
-    for name, (index, reader) in server.outside.items():
+    for name, (index, reader) in server.outside_reads.items():
         if name in server.sent_variables and index not in served:
             message = f"block {index} uses %{name}, but grad_to_block_id does not name the block"
             yield finding("link-blocks", role, reader, message, name)
         elif server.mode != 0 and name in server.sent_variables and name not in mapped:
             yield finding("link-blocks", role, reader, f"grad_to_block_id does not name %{name}", name)
     for name in op.inputs.get("X", ()):
-        if name not in server.outside:
+        if name not in server.outside_reads:
             yield finding("link-blocks", role, op, f"%{name} is received, but no block uses it", name)
     yield from _check_sparse(server, mapped)
 
@@ -938,7 +938,7 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
         name, _, parameter = entry.rpartition(":")
         paired.add(name)
         held = server.vars.get(parameter)
-        touched = server.touched.get(mapped.get(name, -1), ())
+        touched = server.block_variables.get(mapped.get(name, -1), ())
         if name not in mapped or held is None or parameter not in touched:
             yield finding(
                 "link-blocks", role, op, f"sparse_grad_to_param names {entry!r}, which no block updates", name
@@ -947,7 +947,9 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
         var = server.vars.get(name)
         if var is None or var.kind is not VarKind.SELECTED_ROWS or name in paired:
             continue
-        table = server.feeds.get(name) or next(iter(server.parameters.keys() & server.touched.get(block, ())), "")
+        table = server.feeds.get(name) or next(
+            iter(server.parameters.keys() & server.block_variables.get(block, ())), ""
+        )
         held, update = server.vars.get(table), server.parameters.get(table)
         direct = update is not None and (update.type == "sum" or update.inputs.get("Grad") == (name,))
         if direct and held is not None and held.kind is VarKind.LOD_TENSOR:
@@ -956,7 +958,7 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
 
 def _check_reads(server: Server) -> Iterator[Diagnostic]:
     listed = set(server.op.inputs.get("X", ()))
-    for name, (_, op) in server.outside.items():
+    for name, (_, op) in server.outside_reads.items():
         if name not in listed and name not in server.sent_variables and name not in FILLED_BY_THE_SERVER:
             message = f"%{name} is neither received, made before this, nor initialised"
             yield finding("link-unserved", server.role, op, message, name)

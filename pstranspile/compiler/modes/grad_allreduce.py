@@ -61,7 +61,7 @@ def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: i
 def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Iterator[Op]:
     after: dict[int, list[Reduction]] = {}
     for reduction in reductions:
-        after.setdefault(reduction.after, []).append(reduction)
+        after.setdefault(reduction.after_op, []).append(reduction)
     waiting: set[str] = set()
     named = ""
     for index, op in enumerate(program.main_block.ops):

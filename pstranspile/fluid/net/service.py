@@ -302,7 +302,7 @@ class FluidService(ForeignTrainers):
         self.trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
         self.callers = Callers(server, self.trainers, {one.index: one for one in site.cluster.trainers})
         self._steps = dict.fromkeys(self.trainers, -1)
-        self._waiting: dict[int, _Call] = {}
+        self._waiting_calls: dict[int, _Call] = {}
         self._missing_since: dict[int, float] = {}
         """For each trainer whose connection ended while it waited for an answer, the time since which it is missing."""
         variables = sum(len(block.vars) for block in server.main.blocks)
@@ -338,7 +338,7 @@ class FluidService(ForeignTrainers):
 
     def state(self) -> dict[str, Any]:
         """The state to save together with the server's state and the journal of later calls."""
-        playing = sorted(index for index, peer in self.trainers.items() if peer.takes is not None)
+        playing = sorted(index for index, peer in self.trainers.items() if peer.receive_messages is not None)
         return {**self.callers.state(), "steps": dict(self._steps), "slots": self._slots, "playing": playing}
 
     def restore(self, state: Mapping[str, Any], entries: Iterable[Entry]) -> None:
@@ -358,15 +358,15 @@ class FluidService(ForeignTrainers):
                 self.callers.record_replayed_call(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
         late = self.site.now() + GRACE_AT_BEGIN - GRACE
-        self._missing_since = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
-        self._waiting.clear()
+        self._missing_since = {call.peer.index: late for call in self._waiting_calls.values() if call.peer is not None}
+        self._waiting_calls.clear()
         self._journal = journal
 
     def close(self) -> None:
         """Refuses all calls that wait for an answer."""
-        for call in self._waiting.values():
+        for call in self._waiting_calls.values():
             call.refuse(CallRefused("UNAVAILABLE", f"{self.server.name} has ended"))
-        self._waiting.clear()
+        self._waiting_calls.clear()
 
     def _come(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
         """Queues a call that has arrived; it is processed in the thread of the machines."""
@@ -392,7 +392,7 @@ class FluidService(ForeignTrainers):
             call = _Call(method, message, caller, number, data)
             if self.server.mode == 3:
                 raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
-            if len(self._waiting) >= self._max_waiting:
+            if len(self._waiting_calls) >= self._max_waiting:
                 message = f"{self._max_waiting} calls wait for {self.server.name} already"
                 raise CallRefused("RESOURCE_EXHAUSTED", message)
             self._handlers[method](call)
@@ -427,9 +427,9 @@ class FluidService(ForeignTrainers):
         self.site.events.put(Event(CALL, None, action=lambda: self._miss(caller, number)))
 
     def _miss(self, caller: Caller, number: int) -> None:
-        for slot, call in self._waiting.items():
+        for slot, call in self._waiting_calls.items():
             if call.caller is caller and call.number == number:
-                del self._waiting[slot]
+                del self._waiting_calls[slot]
                 assert call.peer is not None
                 self._missing_since.setdefault(call.peer.index, self.site.now())
                 return
@@ -448,9 +448,9 @@ class FluidService(ForeignTrainers):
     def end_part(self, peer: Peer, reason: str) -> None:
         """Refuses a trainer whose call was wrong: it no longer takes part, and others do not wait for it."""
         peer.refuse(reason)
-        for slot, call in list(self._waiting.items()):
+        for slot, call in list(self._waiting_calls.items()):
             if call.peer is peer:
-                del self._waiting[slot]
+                del self._waiting_calls[slot]
                 call.refuse(CallRefused(calls.INVALID, reason))
         self._print_notice(f"{peer.role} is refused, and takes no part any more: {reason}")
         self._continue_without(peer, f"it was refused: {reason}")
@@ -470,7 +470,9 @@ class FluidService(ForeignTrainers):
             self._post(call, kinds.COMPLETE)
         else:
             name = name.partition(calls.PIECE)[0]
-            if name not in self.server.takes and not any(name in sent for sent in self.callers.sends.values()):
+            if name not in self.server.receivable_variables and not any(
+                name in sent for sent in self.callers.sends.values()
+            ):
                 raise CallRefused(calls.UNKNOWN, f"{self.server.name} takes no variable {name}")
             calls.require_gradient(self.server, call.message._replace(varname=name))
             call.bring(calls.as_declared(call.value, self.server.main.main_block.vars.get(name)))
@@ -585,10 +587,10 @@ class FluidService(ForeignTrainers):
         if waits:
             self._slots += 1
             slot = self._slots
-            self._waiting[slot] = call
+            self._waiting_calls[slot] = call
         step = self._steps[peer.index]
         number, fields = link.expected, (kind, source.name, self.server.name, peer.index, step)
-        self.site.part.deliver(peer, [Message(*fields, number, name, payload, slot)])
+        self.site.local_machines.deliver(peer, [Message(*fields, number, name, payload, slot)])
         return peer
 
     def _keep(self, call: _Call, peer: Peer) -> None:
@@ -605,7 +607,7 @@ class FluidService(ForeignTrainers):
     def _answer(self, messages: list[Message]) -> None:
         """Sends the server's answers to a trainer's calls."""
         for message in messages:
-            call = self._waiting.pop(message.slot, None)
+            call = self._waiting_calls.pop(message.slot, None)
             if call is not None:
                 call.answer(message.payload)
 

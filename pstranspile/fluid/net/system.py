@@ -310,7 +310,9 @@ class FluidClient:
         source = cluster.machines[message.source]
         link = cluster.network.link(self.server, source, message.trainer)
         fields = REPLY, self.server.name, message.source, message.trainer, message.step
-        self.site.part.deliver(self.peer, [Message(*fields, link.expected, message.variable, value, message.slot)])
+        self.site.local_machines.deliver(
+            self.peer, [Message(*fields, link.expected, message.variable, value, message.slot)]
+        )
 
 
 class FluidSystem:

@@ -373,7 +373,7 @@ class RepeatedRun:
     ):
         self.names = alike.names
         self._program, self._fetch_list = program, tuple(fetch_list)
-        self._scope, self._alike, self._drawn_names = scope, alike, drawn_names
+        self._scope, self._checked_run, self._drawn_names = scope, alike, drawn_names
         self._fetches = tuple(alike.names)
 
     def repeat_run(self, program: Any, feed: Any, fetch_list: Any, scope: Scope) -> dict[str, Any] | None:
@@ -385,15 +385,15 @@ class RepeatedRun:
             or len(fetch_list) != len(self._fetch_list)
             or not all(map(is_, fetch_list, self._fetch_list))
             or feed.__class__ is not dict
-            or form_of(feed) != self._alike.form
-            or program.freeze() is not self._alike.program
+            or form_of(feed) != self._checked_run.form
+            or program.freeze() is not self._checked_run.program
             or program.readers
             or program.schedules
             or watchers()
         ):
             return None
-        values = self._alike.values(feed)
-        latest = latest_of(scope.core, self._alike.played, tuple(values), self._fetches)
+        values = self._checked_run.values(feed)
+        latest = latest_of(scope.core, self._checked_run.played, tuple(values), self._fetches)
         if latest is None:
             return None
         tell_run(program)

@@ -109,7 +109,7 @@ runs in others.
 class PacedJob(NamedTuple):
     """A job whose trainers run a derived program instead of the main one in most steps."""
 
-    besides: Mapping[str, Program]
+    derived_programs: Mapping[str, Program]
     """The derived programs of the source, by name."""
     text: str
     """A text that says which program each step of the source runs, in the form that `check` takes."""

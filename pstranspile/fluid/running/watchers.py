@@ -108,12 +108,12 @@ class Profiler(Profile):
     def __init__(self) -> None:
         super().__init__()
         self.start = time.time_ns()
-        self.timed: list[TimedOp] = []
+        self.timed_ops: list[TimedOp] = []
 
     def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Records the duration of an op that has just ended."""
         super().__call__(bound, outputs, seconds)
-        self.timed.append(TimedOp(bound.op.type, time.time_ns(), int(seconds * 1e9)))
+        self.timed_ops.append(TimedOp(bound.op.type, time.time_ns(), int(seconds * 1e9)))
 
     def report(self, key: str) -> str:
         """A table in Fluid's columns, with the op types sorted by `key`, the largest first, or else in the order of
@@ -127,7 +127,7 @@ class Profiler(Profile):
         width = max([len(cost.op_type) for cost in costs], default=2)
         order = key if key in _ORDERS else "first end"
         lines = [
-            f"Profile of {elapsed:.3f} ms, {total * 1e3:.3f} ms of it in {len(self.timed)} ops; "
+            f"Profile of {elapsed:.3f} ms, {total * 1e3:.3f} ms of it in {len(self.timed_ops)} ops; "
             f"times in ms, by {order}",
             f"{'Event':<{width}} {'Calls':>8} {'Total':>12} {'Min.':>10} {'Max.':>10} {'Ave.':>10} {'Ratio.':>8}",
         ]
@@ -146,7 +146,7 @@ class Profiler(Profile):
         from pstranspile.fluid.proto import Profile  # protobuf is slow to import
 
         profile = Profile(start_ns=self.start, end_ns=time.time_ns())
-        for op_type, end, duration in self.timed:
+        for op_type, end, duration in self.timed_ops:
             profile.events.add(name=op_type, start_ns=end - duration, end_ns=end, device_id=-1, type=0)
         path.write_bytes(profile.SerializeToString())
 

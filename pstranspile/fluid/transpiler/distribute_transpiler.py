@@ -361,7 +361,7 @@ class DistributeTranspiler:
         job = Job(servers, trainers, trainer_id=0 if beyond else trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
-        besides: Mapping[str, Program] = self._turned.besides if self._turned else {}
+        besides: Mapping[str, Program] = self._turned.derived_programs if self._turned else {}
         module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP), **besides}))
         self._compiled = compile(module, job)
         _draw_names(self._compiled.plan)

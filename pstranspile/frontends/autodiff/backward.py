@@ -357,7 +357,7 @@ class _Naming:
                 continue
             inputs = rename_variables(op.inputs, names.current_names)
             if not keeps_value(op):
-                for name in forward.after[index]:
+                for name in forward.written_versions[index]:
                     self._next(number, name, names)
             ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.current_names)))
         ops += [self._copy(names.current_names[name], outside.get(name, name), forward.ops[-1]) for name in changed]
@@ -369,7 +369,7 @@ class _Naming:
         """
         return {
             name: writes
-            for name, writes in forward.last.items()
+            for name, writes in forward.last_versions.items()
             if name in forward.block.vars
             and self._is_versioned(forward, name)
             and writes + _reads_initial(forward, name, False) > 1
@@ -385,7 +385,11 @@ class _Naming:
         slot = _TAKES.get(op.type, "")
         taken = dict.fromkeys(op.inputs.get(slot, ()))
         inner = Forward(self.program, inner_block(self.program, op))
-        changed = [name for name in inner.last if name in forward.after[index] and self._is_versioned(forward, name)]
+        changed = [
+            name
+            for name in inner.last_versions
+            if name in forward.written_versions[index] and self._is_versioned(forward, name)
+        ]
         changed = [name for name in changed if slot and name not in inner.block.vars]
         valued = frozenset(names.valued_names)
         for name in changed:
@@ -444,7 +448,7 @@ class _CurrentNames(NamedTuple):
 
 def _reads_initial(forward: Forward, name: str, valued: bool) -> bool:
     """Whether an op reads the value that a variable has when the block starts."""
-    for op, after in zip(forward.ops, forward.after, strict=True):
+    for op, after in zip(forward.ops, forward.written_versions, strict=True):
         if name in op.input_names:
             return True
         if name in after:

@@ -334,7 +334,7 @@ class Bodies:
     def __init__(self, model: Any, version: int):
         self._functions = {(made.domain, made.name): made for made in model.functions}
         self._version = version
-        self._inside: list[tuple[str, str]] = []
+        self._open_functions: list[tuple[str, str]] = []
 
     def read(self, node: Any, reading: GraphReading, read: Read) -> bool:
         """Expands a node that is a function into the nodes of the function's body, and reads these. Returns False for
@@ -344,13 +344,13 @@ class Bodies:
         body = self._functions.get(key) or (self._of_schema(node, reading) if key[0] in ("", "ai.onnx") else None)
         if body is None:
             return False
-        if key in self._inside:
+        if key in self._open_functions:
             raise Refused("it is a function that stands for itself")
-        self._inside.append(key)
+        self._open_functions.append(key)
         try:
             self._inline(node, body, reading, read)
         finally:
-            self._inside.pop()
+            self._open_functions.pop()
         return True
 
     def _defaults(self, node: Any) -> dict[str, Any]:

@@ -300,7 +300,7 @@ class Lines:
 class ClosingTag(NamedTuple):
     """The tag of the closing brace of a block or program."""
 
-    of: Block | Program
+    owner: Block | Program
 
 
 class PrintedText:
@@ -328,7 +328,7 @@ class ProgramPrinter:
         self.program = program
         self.lines = Lines(language)
         self.printed = printed
-        self.placed: set[int] = set()
+        self.printed_blocks: set[int] = set()
 
     def blocks(self) -> None:
         """Prints every block of the program."""
@@ -338,7 +338,7 @@ class ProgramPrinter:
 
     def block(self, index: int, standing_in: int, depth: int) -> None:
         """Prints a block at a nesting depth (1: directly in the program), with the blocks that its ops refer to."""
-        self.placed.add(index)
+        self.printed_blocks.add(index)
         block = self.program.blocks[index]
         indent = "  " * depth
         parent = "" if block.parent == standing_in else f" in ^{block.parent}"
@@ -353,11 +353,11 @@ class ProgramPrinter:
             self.printed.extend(texts, block.ops[start:stop])
             start = stop
             for ref in refs if depth < MAX_DEPTH else ():
-                if 0 <= ref < len(self.program.blocks) and ref not in self.placed:
+                if 0 <= ref < len(self.program.blocks) and ref not in self.printed_blocks:
                     self.block(ref, index, depth + 1)
         if index == 0:
             for rest in range(len(self.program.blocks)):
-                if rest not in self.placed:
+                if rest not in self.printed_blocks:
                     self.block(rest, 0, depth + 1)
         self.printed.add(indent + "}", ClosingTag(block))
 
@@ -430,8 +430,8 @@ class WrittenStatement(NamedTuple):
 
     line: int
     code: str
-    above: tuple[str, ...]
-    trailing: str
+    comments_above: tuple[str, ...]
+    trailing_comment: str
 
 
 def written_statements(text: str) -> Iterator[WrittenStatement]:
@@ -475,11 +475,11 @@ class _Sources:
         self.programs: list[WrittenStatement] = []
         self.distributions: list[list[WrittenStatement]] = []
         self.version: WrittenStatement | None = None
-        self.last = WrittenStatement(0, "", (), "")
+        self.last_statement = WrittenStatement(0, "", (), "")
         open_at: list[int] = []
         for written in written_statements(text):
             if not written.line:
-                self.last = written
+                self.last_statement = written
             elif written.code == "}":
                 self.ends[(len(self.programs), open_at.pop())] = written
             else:
@@ -504,7 +504,7 @@ class _Sources:
         if isinstance(value, Statement):
             return self.distributions[self.current - 1][value.number]
         if isinstance(value, ClosingTag):
-            return self.ends.get((self.current, _line_of(value.of)))
+            return self.ends.get((self.current, _line_of(value.owner)))
         return self.at_line.get(_line_of(value)) if value is not None else None
 
 
@@ -517,17 +517,17 @@ def _with_comments(printed: PrintedText, sources: _Sources) -> Iterator[str]:
             indent = line[: len(line) - len(line.lstrip(" "))]
             ends = isinstance(value, ClosingTag)
             inner = indent + "  " if ends else indent
-            above = list(written.above)
+            above = list(written.comments_above)
             if ends and above and above[-1] == "":
                 above.pop()
             at_top = position and printed.lines[position - 1].endswith("{")
             if above and above[0] == "" and (at_top or printed.lines[position - 1] == ""):
                 above.pop(0)
             yield from (inner + comment if comment else "" for comment in above)
-            if written.trailing:
-                text = f"{text}  {written.trailing}"
+            if written.trailing_comment:
+                text = f"{text}  {written.trailing_comment}"
         yield text
-    rest = list(sources.last.above)
+    rest = list(sources.last_statement.comments_above)
     while rest and rest[-1] == "":
         rest.pop()
     yield from rest

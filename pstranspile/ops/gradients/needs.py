@@ -85,14 +85,14 @@ Terms = dict[tuple[str, int], set[Use]]
 class RequiredTerms:
     """The terms that the gradients of a program must have.
 
-    `stopped` is true of variables that have no gradient. Arrays are followed by name, because their elements have no
+    `is_stopped` is true of variables that have no gradient. Arrays are followed by name, because their elements have no
     versions.
     """
 
     def __init__(self, program: Program, loss: str, stopped: Callable[[str], bool]):
         self.program = program
         self.loss = loss
-        self.stopped = stopped
+        self.is_stopped = stopped
         self.arrays: set[str] = set()
         self._forward: dict[int, Forward] = {}
         self._expected: dict[int, list[list[ExpectedGradientOp]]] = {}
@@ -121,19 +121,19 @@ class RequiredTerms:
         """The outputs of an op that lead to the loss."""
         return [
             name
-            for name, version in forward.after[index].items()
+            for name, version in forward.written_versions[index].items()
             if terms.get((name, version))
             or name in self.arrays
             or (name == self.loss and self._is_loss(forward, index))
         ]
 
     def _is_loss(self, forward: Forward, index: int) -> bool:
-        return forward.number == 0 and forward.after[index][self.loss] == forward.last[self.loss]
+        return forward.number == 0 and forward.written_versions[index][self.loss] == forward.last_versions[self.loss]
 
     def _of(self, forward: Forward, ends: Iterable[str]) -> Terms:
         terms: Terms = {}
         for name in ends:
-            terms[name, forward.last.get(name, 0)] = {end_of(name)}
+            terms[name, forward.last_versions.get(name, 0)] = {end_of(name)}
         for index in range(len(forward.ops) - 1, -1, -1):
             op = forward.ops[index]
             active = self.active(forward, terms, index)
@@ -146,8 +146,8 @@ class RequiredTerms:
             for use, name in uses:
                 if forward.kind(name) is VarKind.LOD_TENSOR_ARRAY:
                     self.arrays.add(name)
-                elif forward.is_float(name) and not self.stopped(name):
-                    terms.setdefault((name, forward.before[index].get(name, 0)), set()).add(use)
+                elif forward.is_float(name) and not self.is_stopped(name):
+                    terms.setdefault((name, forward.read_versions[index].get(name, 0)), set()).add(use)
         return terms
 
     def _of_plain(self, forward: Forward, index: int, active: set[str]) -> list[tuple[Use, str]]:
@@ -192,7 +192,7 @@ class RequiredTerms:
         """The terms within a sub-block, and the variables whose last values lead to the loss."""
         block = inner_block(self.program, op)
         forward = self.forward(block)
-        ends = {name for name in active if name in forward.last}
+        ends = {name for name in active if name in forward.last_versions}
         while True:
             if (block, frozenset(ends)) not in self._inner:
                 self._inner[block, frozenset(ends)] = self._of(forward, sorted(ends))
@@ -206,7 +206,7 @@ class RequiredTerms:
         """The variables that a step passes to the next one and that lead to the loss."""
         entries = {name for (name, version), uses in terms.items() if not version and uses}
         if op.type == "while":
-            return {name for name in entries if name in forward.last and name not in forward.block.vars}
+            return {name for name in entries if name in forward.last_versions and name not in forward.block.vars}
         if op.type == "recurrent":
             pairs = zip(strings_attr(op, "ex_states"), strings_attr(op, "states"), strict=False)
             return {state for before, state in pairs if before in entries}

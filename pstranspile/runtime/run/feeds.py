@@ -430,7 +430,7 @@ class FedRows:
 
     def __init__(self, program: Program):
         self._program = program
-        self._open: dict[str, Var] = {
+        self._open_inputs: dict[str, Var] = {
             name: var
             for name, var in program.main_block.vars.items()
             if not var.persistable and var.tensor is not None and var.shape[:1] == (-1,) and not var.tensor.lod_level
@@ -440,7 +440,9 @@ class FedRows:
 
     def row_mismatch(self, feed: Mapping[str, Any]) -> UnequalRows | None:
         """The first two inputs of a step that have different numbers of rows although an op takes them side by side."""
-        given = {name: value.shape for name, value in feed.items() if name in self._open and self._fits(name, value)}
+        given = {
+            name: value.shape for name, value in feed.items() if name in self._open_inputs and self._fits(name, value)
+        }
         if len({shape[:1] for shape in given.values()}) < 2:
             return None
         key = tuple(given.items())
@@ -450,14 +452,14 @@ class FedRows:
 
     def _fits(self, name: str, value: Any) -> bool:
         """Whether a value is an array with the declared dims, whatever its rows."""
-        dims = self._open[name].shape
+        dims = self._open_inputs[name].shape
         return isinstance(value, np.ndarray) and len(value.shape) == len(dims) and fits(value.shape[1:], dims[1:])
 
     def _search(self, shapes: Mapping[str, tuple[int, ...]]) -> UnequalRows | None:
         types: dict[str, TensorType] = {}
         origins = {name: frozenset([name]) for name in shapes}
         for name, shape in shapes.items():
-            tensor = self._open[name].tensor
+            tensor = self._open_inputs[name].tensor
             assert tensor is not None
             types[name] = tensor._replace(shape=shape)
 

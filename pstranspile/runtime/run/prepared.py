@@ -63,7 +63,7 @@ class BlockSource(Source):
 
     def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
         """Sets a variable to its new value, unless the value is None."""
-        known = name in self.kinds and name not in self.unsure
+        known = name in self.kinds and name not in self.optional_names
         self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
         if name not in self.kinds:
             self._add(f"else: {self._local(name)} = find({name!r})", index)
@@ -75,7 +75,7 @@ class BlockSource(Source):
         self._add(f"c{index}(frame)", index)
         for name in self.variables_by_op[index]:
             self.kinds.pop(name, None)
-            self.unsure.discard(name)
+            self.optional_names.discard(name)
 
 
 class _FrameWriter:

@@ -799,18 +799,18 @@ class ProgramFeeds:
         self._turns = turns
         self._place = place_of(given)
         self._batches = batches_of(given, "Feeds")
-        self.of: dict[str, Feeds] = {}
+        self.by_program: dict[str, Feeds] = {}
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
             by_program = arrays_by_program(given, programs, turns.names)
-            self.of = {name: Feeds(programs[name], by_program[name]) for name in turns.names}
-            self.steps = turns.steps_within({name: feeds.steps for name, feeds in self.of.items()})
+            self.by_program = {name: Feeds(programs[name], by_program[name]) for name in turns.names}
+            self.steps = turns.steps_within({name: feeds.steps for name, feeds in self.by_program.items()})
 
     def step(self, number: int) -> dict[str, Value]:
         """The feed of a step, counted from 0."""
         if self._batches is not None:
             return dict(self._batches[number])
-        return self.of[self._turns.program(number)].step(self._turns.runs_before(number))
+        return self.by_program[self._turns.program(number)].step(self._turns.runs_before(number))
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if the feeds of a program suffice for fewer steps."""
@@ -821,7 +821,7 @@ class ProgramFeeds:
         else:
             name = self._turns.program(self.steps)
             enough = f"which is enough for {self.steps} steps; {steps} are asked for"
-            message = f"@{name} is fed {self.of[name].steps} times, {enough}"
+            message = f"@{name} is fed {self.by_program[name].steps} times, {enough}"
         raise DiagnosticError([error("run-file-unusable", message, self._place)])
 
 

@@ -163,7 +163,7 @@ def run(arguments: Sequence[str]) -> int:
             require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
-        require_chart_steps(options, kept.first if kept else 0, steps)
+        require_chart_steps(options, kept.first_step if kept else 0, steps)
         shares = ReportedShares(cluster.meeting)
         try:
             with quoting(None if source is None else source.source):
@@ -338,7 +338,7 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             print_line(f"the logs of the launch before are in {earlier} now")
-        keeping.begin_steps(steps_left=(kept.first if kept is not None else 0) < steps)
+        keeping.begin_steps(steps_left=(kept.first_step if kept is not None else 0) < steps)
         done = False
         try:
             supervisor, done = supervise_job(
@@ -454,7 +454,7 @@ def _show(
     if options.profile:
         from pstranspile.cluster.net.tracing import table
 
-        reports = {role: member.reported for role, member in members.items()}
+        reports = {role: member.last_reports for role, member in members.items()}
         profiles = {role: reported["profile"] for role, reported in reports.items() if "profile" in reported}
         print(table(profiles), end="", file=sys.stderr)
 

@@ -50,9 +50,9 @@ class _ShownMachine:
 
     def __init__(self, role: str):
         self.role = role
-        self.reported: dict[str, Any] = {}
+        self.last_reports: dict[str, Any] = {}
         self.starts = 0
-        self.ended: int | None = None
+        self.exit_status: int | None = None
 
     def start(self) -> None:
         """It starts, perhaps not for the first time."""
@@ -133,7 +133,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
 
             metrics = Metrics(
                 options.metrics,
-                lambda: [ProcessReports(m.role, True, m.starts, m.reported) for m in [*machines.values()]],
+                lambda: [ProcessReports(m.role, True, m.starts, m.last_reports) for m in [*machines.values()]],
             )
             at_end.callback(metrics.close)
         keeping.begin_steps(steps_left=False)  # that is known once the job has its steps
@@ -280,7 +280,7 @@ def _watch(
         def machines_started(self, roles: Sequence[str]) -> None:
             """The machines with these roles start, perhaps not for the first time."""
             if not machines:
-                keeping.begin_steps(steps_left=session.cuts.first < session.steps)
+                keeping.begin_steps(steps_left=session.cuts.first_step < session.steps)
             for role in [known for known in machines if known not in roles]:
                 del machines[role]
             for role in sorted(roles):
@@ -290,7 +290,7 @@ def _watch(
 
         def machine_reported(self, role: str, fields: Mapping[str, Any]) -> None:
             """A machine reports something."""
-            machines[role].reported.update(fields)
+            machines[role].last_reports.update(fields)
             view.update(machines[role], fields)
             shares.take(role, fields)
             view.look()

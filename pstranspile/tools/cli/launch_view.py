@@ -24,9 +24,9 @@ class MachineStatus(Protocol):
     """A machine: its last reports, how often it was started, and how it ended (None: it runs)."""
 
     role: str
-    reported: dict[str, Any]
+    last_reports: dict[str, Any]
     starts: int
-    ended: int | None
+    exit_status: int | None
 
 
 class Silence:
@@ -40,7 +40,7 @@ class Silence:
         """Looks whether it is time."""
         if self._end is None:
             return
-        if any("step" in member.reported for member in members.values()):
+        if any("step" in member.last_reports for member in members.values()):
             self._end = None
         elif monotonic() >= self._end:
             self._end = None
@@ -107,16 +107,16 @@ class View:
 
     def _line(self, member: MachineStatus) -> str:
         """State, step, steps per second, for whom it waits, how often it was started, and what it fetched last."""
-        fields, role = member.reported, member.role
-        ended = "ended" if not member.ended else "failed"
-        state = str(fields.get("state", "starting")) if member.ended is None else ended
+        fields, role = member.last_reports, member.role
+        ended = "ended" if not member.exit_status else "failed"
+        state = str(fields.get("state", "starting")) if member.exit_status is None else ended
         parts = [f"{state:<8}"]
         if "step" in fields:
             parts.append(f"{'update' if role.startswith('pserver') else 'step'} {fields['step']}")
         speed = self._paces[role].speed(monotonic()) if role in self._paces else None
-        if member.ended is None and speed is not None:
+        if member.exit_status is None and speed is not None:
             parts.append(f"{speed:.3g} {'updates' if role.startswith('pserver') else 'steps'}/s")
-        if member.ended is None and self._waits.get(role):
+        if member.exit_status is None and self._waits.get(role):
             parts.append(f"waits for {name_list(self._waits[role], 3)}")
         if member.starts > 1:
             parts.append(f"started {member.starts} times")

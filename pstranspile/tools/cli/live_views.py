@@ -77,7 +77,7 @@ class LiveCluster(ServerListener, TrainerListener):
         if self._cluster is not None:
             for machine in (*self._cluster.trainers, *self._cluster.servers):
                 waiting = machine.waiting()
-                missing = dict.fromkeys(waiting.missing, 1.0) if waiting else {}
+                missing = dict.fromkeys(waiting.missing_machines, 1.0) if waiting else {}
                 waits = {"what": waiting.awaited_event, "missing": missing} if waiting else {}
                 self._board.update(machine.name, {"messages": messages_sent([machine]), "waits": waits})
         self._screen.look(at_once=True)
@@ -111,7 +111,9 @@ class LiveView:
     def look(self) -> None:
         """Draws the board."""
         for member in self._members.values():
-            self._board.update(member.role, {"state": _state(member), **({"waits": {}} if member.ended == 0 else {})})
+            self._board.update(
+                member.role, {"state": _state(member), **({"waits": {}} if member.exit_status == 0 else {})}
+            )
         self._screen.look()
 
     def end(self) -> None:
@@ -121,7 +123,7 @@ class LiveView:
 
 
 def _state(member: MachineStatus) -> str:
-    if member.ended is not None:
-        return "failed" if member.ended else "ended"
+    if member.exit_status is not None:
+        return "failed" if member.exit_status else "ended"
     again = f", started {member.starts} times" if member.starts > 1 else ""
-    return f"{member.reported.get('state', 'starting')}{again}"
+    return f"{member.last_reports.get('state', 'starting')}{again}"

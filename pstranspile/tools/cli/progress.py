@@ -102,7 +102,7 @@ class Progress:
 
     def __init__(self, steps: int, stream: TextIO | None = None, *, first: int = 0, live: bool = True):
         self._steps = steps
-        self._first = first
+        self._first_step = first
         self._stream = stream or sys.stdout
         self._lines = Lines(self._stream) if live and is_terminal(self._stream) else None
         self._start = perf_counter()
@@ -127,7 +127,7 @@ class Progress:
         if now - self._display_time < OFTEN and number < self._steps:
             return
         self._display_time = now
-        rate = f"{(number - self._first) / max(now - self._start, 1e-9):.1f} steps/s"
+        rate = f"{(number - self._first_step) / max(now - self._start, 1e-9):.1f} steps/s"
         if len(line) + len(rate) + 2 <= self._lines.columns:
             self._lines.draw([f"{line}  {rate}"])
         else:
@@ -147,14 +147,14 @@ class Status:
         self._command = command
         shown = stream or sys.stderr
         self._lines = Lines(shown) if is_terminal(shown) else None
-        self._next = perf_counter() + PATIENCE
+        self._next_time = perf_counter() + PATIENCE
 
     def __call__(self, what: str, done_count: int, of: int) -> None:
         """So many things of a kind are done."""
-        if self._lines is None or perf_counter() < self._next:
+        if self._lines is None or perf_counter() < self._next_time:
             return
         self._lines.draw([f"{self._command}: {what} {done_count}/{of}"])
-        self._next = perf_counter() + OFTEN
+        self._next_time = perf_counter() + OFTEN
 
     def clear(self) -> None:
         """Removes the line from the terminal."""
@@ -198,7 +198,7 @@ class RunCheckpoints:
             say(f"{self._resumed_folder}: nothing is kept of the run that goes on from here; {advice}")
 
     @property
-    def new(self) -> list[str]:
+    def new_checkpoints(self) -> list[str]:
         """The names of the checkpoints that were written, in order."""
         return [
             name for name, what in checkpoints_in(self.folder).items() if self._earlier_checkpoints.get(name) != what
@@ -206,7 +206,7 @@ class RunCheckpoints:
 
     def tell_of_end(self) -> None:
         """Says on stderr which checkpoints the run has written and left."""
-        new = self.new
+        new = self.new_checkpoints
         PENDING.written(self.folder)
         if new:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
@@ -219,7 +219,7 @@ class RunCheckpoints:
         """
         if any(found.code in ("checkpoint-busy", "checkpoint-run") for found in findings):
             return
-        if self._has_begun or self.new:
+        if self._has_begun or self.new_checkpoints:
             PENDING.tell_of_stop(kept_in(self.folder) if self.folder else "")
 
 

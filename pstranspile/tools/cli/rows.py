@@ -116,12 +116,11 @@ def _count(options: argparse.Namespace) -> int:
     for table, op in found.lookups_of_computed_ids.items():
         message = f"the ids of %{table} are not fed but made, so they are not counted"
         report([at_op("id-counts", message, op, focus=f"%{table}", severity=Severity.WARNING)])
-    for table, one in found.outside.items():
+    for table, one in found.uncounted_ids.items():
         var = module.main.main_block.vars[table]
         known = "ids below 0" if takes_any_id(var.shape) else f"ids that are not in 0 to {var.shape[0] - 1:,}"
-        message = (
-            f"{one.input} holds {known}, which are not counted for %{table}: {one.ids:,}, the first ({one.first}) in "
-        )
+        message = f"{one.input} holds {known}, which are not counted for %{table}: {one.ids:,}, "
+        message += f"the first ({one.first_id}) in "
         file, row = given.row_of(one.step, one.row) if isinstance(given, Data) else (options.feed, one.row + 1)
         message += f"row {row:,}" if isinstance(given, Data) else f"step {one.step + 1}, row {row:,}"
         report([warning("id-counts", message, Location(file))])

@@ -117,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
         with closing(ModuleRun(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])
             session.start()
-            keeping.begin_steps(steps_left=session.first < session.count)
+            keeping.begin_steps(steps_left=session.first_step < session.count)
             values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:

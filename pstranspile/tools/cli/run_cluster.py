@@ -43,7 +43,7 @@ class ClusterProgress(TrainerListener):
     def __init__(self, steps: int, trainers: int, first: int = 0):
         self._progress = Progress(steps, first=first)
         self._trainers = trainers
-        self._waiting: dict[int, dict[str, dict[str, DisplayedValue]]] = {}
+        self._unfinished_steps: dict[int, dict[str, dict[str, DisplayedValue]]] = {}
         self._last_shown_step = first
 
     def watch(self, cluster: Cluster) -> None:
@@ -56,21 +56,21 @@ class ClusterProgress(TrainerListener):
         last = trainer.results[-1]
         program = f"{last.program}/" if trainer.role.turns is not None else ""
         result = last.values.items()
-        self._waiting.setdefault(step, {})[trainer.name] = {
+        self._unfinished_steps.setdefault(step, {})[trainer.name] = {
             f"{program}{name}": displayed_value(value) for name, value in result
         }
-        while len(self._waiting.get(self._last_shown_step, ())) == self._trainers:
+        while len(self._unfinished_steps.get(self._last_shown_step, ())) == self._trainers:
             self._show()
 
     def _show(self) -> None:
-        by_trainer = self._waiting.pop(self._last_shown_step)
+        by_trainer = self._unfinished_steps.pop(self._last_shown_step)
         self._last_shown_step += 1
         self._progress.step(self._last_shown_step, by_trainer)
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""
-        while self._waiting:
-            self._last_shown_step = min(self._waiting)
+        while self._unfinished_steps:
+            self._last_shown_step = min(self._unfinished_steps)
             self._show()
         self._progress.end()
 
@@ -203,14 +203,14 @@ def _run(
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
-    require_chart_steps(options, kept.first if kept else 0, steps)
-    progress = _progress(options, steps, result.plan.trainers, kept.first if kept else 0)
+    require_chart_steps(options, kept.first_step if kept else 0, steps)
+    progress = _progress(options, steps, result.plan.trainers, kept.first_step if kept else 0)
     declaring = module.main if turns is None else union_of(step_programs(module).values())
     recorders: list[Recorder] = []
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begin_steps(steps_left=(kept.first if kept else 0) < count)
+        keeping.begin_steps(steps_left=(kept.first_step if kept else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):

@@ -484,7 +484,7 @@ def _show_progress(options: argparse.Namespace, role: str, report: StatusPipe) -
         if options.metrics:
             from pstranspile.cluster.net.metrics import Metrics, ProcessReports
 
-            metrics = Metrics(options.metrics, lambda: [ProcessReports(role, True, 1, report.reported)])
+            metrics = Metrics(options.metrics, lambda: [ProcessReports(role, True, 1, report.last_reports)])
             at_end.callback(metrics.close)
         if options.profile:
             from pstranspile.cluster.net.tracing import Profile, table

@@ -174,7 +174,7 @@ def _labels(outline: Outline, spot: TextPosition, span: LineSpan) -> Iterator[Pr
     here = outline.section_at(spot.line)
     for section in outline.sections:
         if here is not None and section.program == here.program and section.block >= 0:
-            head = outline.lines[section.first].strip()
+            head = outline.lines[section.first_line].strip()
             yield Proposal(f"^{section.block}", "Reference", head, f"^{section.block}", span)
 
 

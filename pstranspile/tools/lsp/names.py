@@ -147,7 +147,7 @@ def definitions(outline: Outline, named: NameReference) -> list[LineSpan]:
         return [declared.span] if declared else []
     here = outline.section_at(line)
     return [
-        LineSpan(section.first, *_head_span(outline.lines[section.first]))
+        LineSpan(section.first_line, *_head_span(outline.lines[section.first_line]))
         for section in outline.sections
         if here is not None and _is_meant(section, named, here)
     ]
@@ -177,7 +177,7 @@ def references(outline: Outline, named: NameReference) -> list[LineSpan]:
     lines = range(len(outline.lines))
     if named.kind == "label":  # also in blocks that a wrong bracket has put behind their program
         own = [section for section in outline.sections if section.program == here.program]
-        lines = sorted({number for section in own for number in range(section.first, section.last + 1)})
+        lines = sorted({number for section in own for number in range(section.first_line, section.last_line + 1)})
     return [
         piece.span(number)
         for number in lines
@@ -210,10 +210,10 @@ def _scope(outline: Outline, named: NameReference) -> Iterator[tuple[int, int]]:
     kept = declared is not None and declared.storage in ("param", "state")
     end = -1
     for section in outline.sections:
-        if section.first > end:
-            end = section.last
+        if section.first_line > end:
+            end = section.last_line
             if kept or section.program == here.program:
-                yield section.first, section.last
+                yield section.first_line, section.last_line
 
 
 def _meaning(outline: Outline, named: NameReference, first: int, last: int) -> Iterator[LineSpan]:

@@ -187,17 +187,17 @@ class Protocol:
     def hint(self, lines: Sequence[str], hint: Hint) -> Any:
         """A few words behind a line."""
         tip = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=hint.tip)
-        place = self.position(lines, *hint.spot)
+        place = self.position(lines, *hint.position)
         return self.types.InlayHint(position=place, label=hint.label, tooltip=tip, padding_left=True)
 
     def symbol(self, lines: Sequence[str], symbol: Symbol) -> Any:
         """An entry of an outline, with those inside it."""
         t = self.types
-        end = self.position(lines, symbol.last, len(lines[symbol.last]))
+        end = self.position(lines, symbol.last_line, len(lines[symbol.last_line]))
         return t.DocumentSymbol(
             name=symbol.name,
             kind=t.SymbolKind[symbol.kind],
-            range=t.Range(start=self.position(lines, symbol.first, 0), end=end),
+            range=t.Range(start=self.position(lines, symbol.first_line, 0), end=end),
             selection_range=self.range(lines, symbol.name_at),
             detail=symbol.detail or None,
             children=[self.symbol(lines, inner) for inner in symbol.children],
@@ -486,7 +486,7 @@ class Server:
         """The ranges of lines that can be folded."""
         outline = self._outline(params.text_document.uri)
         folds = outline.folds() if outline is not None else []
-        return [self.types.FoldingRange(start_line=fold.first, end_line=fold.last) for fold in folds]
+        return [self.types.FoldingRange(start_line=fold.first_line, end_line=fold.last_line) for fold in folds]
 
     def document_symbols(self, params: Any) -> Any:
         """The outline of a program."""

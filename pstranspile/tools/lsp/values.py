@@ -55,16 +55,16 @@ def without_places(snippet: str) -> str:
 
 
 class Fold(NamedTuple):
-    """Lines `first` to `last` that an editor may fold away behind the first."""
+    """Lines `first_line` to `last_line` that an editor may fold away behind the first."""
 
-    first: int
-    last: int
+    first_line: int
+    last_line: int
 
 
 class Hint(NamedTuple):
     """A few words that an editor shows behind a line; `tip` has the details."""
 
-    spot: TextPosition
+    position: TextPosition
     label: str
     tip: str
 

@@ -60,10 +60,10 @@ class _NumberedOps(NamedTuple):
     """The ops of a machine, and the number of the first op of each block."""
 
     ops: list[tuple[OpPosition, Op]]
-    first: dict[tuple[str, int], int]
+    first_numbers: dict[tuple[str, int], int]
 
     def of(self, place: OpPosition) -> int:
-        return self.first[place.program, place.block] + place.number
+        return self.first_numbers[place.program, place.block] + place.number
 
 
 def _number_ops(machine: str, programs: Programs) -> _NumberedOps:
@@ -82,11 +82,11 @@ class _Writer:
     def __init__(self) -> None:
         self.texts = Texts()
         self.ops: list[list[Any]] = []
-        self._known: dict[Op, int] = {}
+        self._op_numbers: dict[Op, int] = {}
 
     def numbers(self, ops: Iterable[Op]) -> list[int]:
         """The numbers of ops; those that differ in their origin's rule may have other notes."""
-        known, fresh, result = self._known, list[Op](), list[int]()
+        known, fresh, result = self._op_numbers, list[Op](), list[int]()
         for op in ops:
             number = known.setdefault(op, len(known))
             if number == len(self.ops) + len(fresh):
@@ -154,9 +154,9 @@ def _layout(own: _NumberedOps, programs: Programs) -> list[Any]:
         for index, block in enumerate(program.blocks):
             for number, op in enumerate(block.ops):
                 for label in _labels(op):
-                    owners.setdefault(label, own.first[name, index] + number)
+                    owners.setdefault(label, own.first_numbers[name, index] + number)
         blocks = enumerate(program.blocks)
-        result.append([name, [[own.first[name, n], len(block.ops), owners.get(n, -1)] for n, block in blocks]])
+        result.append([name, [[own.first_numbers[name, n], len(block.ops), owners.get(n, -1)] for n, block in blocks]])
     return result
 
 
@@ -198,7 +198,7 @@ def _source(origin: Origin | None, sources: _NumberedOps) -> int:
     """The number of the source op that an op comes from, -1 if it is none."""
     if origin is None or origin.op < 0:
         return -1
-    first = sources.first.get((origin.program, origin.block))
+    first = sources.first_numbers.get((origin.program, origin.block))
     return -1 if first is None else first + origin.op
 
 

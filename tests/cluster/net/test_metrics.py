@@ -27,7 +27,7 @@ PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
 
 def members() -> dict[str, Member]:
     trainer, server = (Member(role, ["true"], Path("log")) for role in ("trainer_0", "pserver_0"))
-    trainer.starts, trainer.reported = (
+    trainer.starts, trainer.last_reports = (
         2,
         {"step": 7, "cpu": 1.5, "values": {"loss": [*DisplayedValue("", (0.25,))], "w": ["f32[9]", []]}},
     )

@@ -64,12 +64,12 @@ class Books:
                     assert (server, step) not in books.applied
                     books.applied[server, step] = [tuple(value) for value in fields[0]]
                 elif what == "reported":
-                    books.reported.add((server, step, *fields))
+                    books.send_barriers.add((server, step, *fields))
                 else:
                     trainer, variable, value = fields
                     entry = Entry(server, step, trainer, variable)
-                    assert entry not in books.sent
-                    books.sent[entry] = value
+                    assert entry not in books.sent_gradients
+                    books.sent_gradients[entry] = value
         assert books.applied
-        assert books.reported
+        assert books.send_barriers
         return books.problems()

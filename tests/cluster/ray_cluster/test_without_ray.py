@@ -109,7 +109,7 @@ def test_what_ray_prints_is_no_output_of_the_command(
         from ray._private.worker import print_worker_logs
 
         print_worker_logs({"pid": 1, "ip": "a", "localhost": "a", "lines": ["words"], "is_err": False}, sys.stdout)
-        session = Mock(steps=2, cuts=Mock(first=0))
+        session = Mock(steps=2, cuts=Mock(first_step=0))
         prepare(session)
         (listener,) = (call.args[0] for call in session.listen.call_args_list)
         listener.machines_started(["trainer_0"])
@@ -432,7 +432,7 @@ def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(
     assert str(caught.value) == "pserver_0 is gone"
     run = session.Session.__new__(session.Session)
     run.settings = session.Settings(None, (), None, 0, 20.0, "")
-    run.failures, run._unreached, run._at = run.settings.restarts, False, {}
+    run.failures, run._unreached, run._reported_steps = run.settings.restarts, False, {}
     with pytest.raises(ps.DiagnosticError) as told:
         run._go_back(caught.value)
     reason = "Ray says: The actor is dead because its node has died. The node was out of memory."

@@ -126,15 +126,15 @@ def test_a_process_tells_for_whom_it_has_waited_and_for_which_share_of_the_time(
     site, tell = Site(), StatusPipe()
     site.listener = ActivityReports(site, tell)  # pyright: ignore[reportArgumentType]
     site.wait(0.1, "trainer_0", "trainer_1")
-    assert tell.reported == {}
+    assert tell.last_reports == {}
     site.wait(0.1, "trainer_1")
     site.now.now += 0.1  # it computes
     site.wait(0.1, "trainer_1")
-    assert tell.reported["waits"] == {"what": "send barriers", "missing": {"trainer_0": 0.25, "trainer_1": 0.75}}
-    assert tell.reported["messages"] == 0
+    assert tell.last_reports["waits"] == {"what": "send barriers", "missing": {"trainer_0": 0.25, "trainer_1": 0.75}}
+    assert tell.last_reports["messages"] == 0
     site.now.now += 1
     site.wait(0.01, "trainer_0")
-    assert tell.reported["waits"] == {}
+    assert tell.last_reports["waits"] == {}
 
 
 @needs_rich

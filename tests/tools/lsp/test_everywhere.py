@@ -26,7 +26,7 @@ def test_nothing_fails_wherever_one_looks(seed: int):
         text = edited(text, random_) if text.count("\n") > 3 else text
     outline = Outline(text.split("\n"))
     for fold in outline.folds():
-        assert 0 <= fold.first <= fold.last < len(outline.lines)
+        assert 0 <= fold.first_line <= fold.last_line < len(outline.lines)
     for _ in range(20):
         line = random_.randrange(len(outline.lines))
         spot = TextPosition(line, random_.randrange(len(outline.lines[line]) + 1))

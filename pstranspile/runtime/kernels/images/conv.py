@@ -560,11 +560,11 @@ def _im2sequence_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 class _DeformedSamples(NamedTuple):
     """The samples of one image for a deformable convolution.
 
-    `at` has one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places]. `dims`
-    are height and width of the result.
+    `samples` has one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places].
+    `dims` are height and width of the result.
     """
 
-    at: list[Samples]
+    samples: list[Samples]
     mask: Array
     dims: tuple[int, ...]
 
@@ -602,8 +602,8 @@ def _within_image(down: Array, along: Array, height: int, width: int) -> Samples
 
 def _deformed_columns(moved: _DeformedSamples, x: Array) -> Array:
     """The samples without the mask: [parts, channels of a part, window, places]."""
-    flat = x.reshape(len(moved.at), -1, x.shape[1] * x.shape[2])
-    return np.stack([at.of(part) for at, part in zip(moved.at, flat, strict=True)])
+    flat = x.reshape(len(moved.samples), -1, x.shape[1] * x.shape[2])
+    return np.stack([at.of(part) for at, part in zip(moved.samples, flat, strict=True)])
 
 
 def _split_groups(op: Op, columns: Array) -> Array:
@@ -641,15 +641,15 @@ def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array,
     rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ by_group
     back = rows.reshape(values.shape)
     masked = back * moved.mask[:, None]
-    flat = x.reshape(len(moved.at), -1, pixels)
-    of_x = np.stack([scatter_samples(at, part, pixels) for at, part in zip(moved.at, masked, strict=True)])
+    flat = x.reshape(len(moved.samples), -1, pixels)
+    of_x = np.stack([scatter_samples(at, part, pixels) for at, part in zip(moved.samples, masked, strict=True)])
     of_offset = np.stack(
         [
             np.stack(
                 [((part[:, at.places] * slopes).sum(axis=1) * weights).sum(axis=0) for slopes in at.slopes],
                 axis=1,
             )
-            for at, part, weights in zip(moved.at, flat, masked, strict=True)
+            for at, part, weights in zip(moved.samples, flat, masked, strict=True)
         ]
     )
     of_mask = (back * values).sum(axis=1)

@@ -129,7 +129,7 @@ class MergeForServers(_MergingOptimizer, Optimizer):
             for _, held in sums:
                 self._clear(held)
         self._sum_names = {held.name for _, held in sums}
-        self.turns = self.turns._replace(besides={ACCUMULATE: part_of(whole, counted)})
+        self.turns = self.turns._replace(derived_programs={ACCUMULATE: part_of(whole, counted)})
         return self.inner.apply_gradients(merged)
 
     def apply_optimize(self, loss: Any, startup_program: Any, params_grads: Any) -> list[Any]:
