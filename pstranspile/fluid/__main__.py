@@ -159,25 +159,27 @@ def parse_options(arguments: list[str]) -> Options | str:
         elif name in _VALUES:
             if not equals and not waiting:
                 return f"{name} takes a value"
-            before, given = getattr(options, name[2:]), value if equals else waiting.pop(0)
-            if not given:
+            before, argument = getattr(options, name[2:]), value if equals else waiting.pop(0)
+            if not argument:
                 return f"{name} takes a value, and is given an empty one"
-            if before and before != given:
-                told = f"{name} is given twice; {given[:60]} counts, not {before[:60]}"
+            if before and before != argument:
+                told = f"{name} is given twice; {argument[:60]} counts, not {before[:60]}"
                 print_to_stderr(in_one_line(f"pstranspile fluid: warning: {told}"))
-            options = options._replace(**{name[2:]: given})
+            options = options._replace(**{name[2:]: argument})
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"
     asks = options.check or options.explain
-    given = [name for name in OF_CLUSTER if getattr(options, name[2:])]
+    cluster_options = [name for name in OF_CLUSTER if getattr(options, name[2:])]
     if options.check and options.explain:
         return "--check can't be combined with --explain"
     if options.compat and (asks or options.ir):
         return "--compat reads the script without running it, and can't be combined with --check, --explain and --ir"
     if options.json and not options.compat:
         return "--json is for --compat"
-    if given and not asks:
-        return f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --check and --explain"
+    if cluster_options and not asks:
+        return (
+            f"{' and '.join(cluster_options)} {'is' if len(cluster_options) == 1 else 'are'} for --check and --explain"
+        )
     if waiting[:1] == ["-m"]:
         file = file_of_module(waiting[1]) if len(waiting) > 1 else ""
         if not file:
@@ -392,18 +394,18 @@ class ScriptRun:
         """
         if self._unbuilt:
             ended = f"{place}: the script ends here, and" if place else "the script"
-            told = f"{ended} has built nothing in its default programs: nothing is written to {self.options.ir}"
-            print(f"{self._command}: {told}", file=sys.stderr)
+            message = f"{ended} has built nothing in its default programs: nothing is written to {self.options.ir}"
+            print(f"{self._command}: {message}", file=sys.stderr)
             if not self.asks():
                 return 1
         if self.asks() and not self._compiled:
             nothing = f"nothing is {'checked' if self.options.check else 'explained'}"
             if place:
                 shown = status if isinstance(status, int) else 1 if status else 0
-                told = f"{place}: the script ends here with status {shown}, before it has trained: {nothing}"
+                message = f"{place}: the script ends here with status {shown}, before it has trained: {nothing}"
             else:
-                told = f"the script trains nothing: {nothing}"
-            print(f"{self._command}: {told}", file=sys.stderr)
+                message = f"the script trains nothing: {nothing}"
+            print(f"{self._command}: {message}", file=sys.stderr)
             return 1
         return self._status
 

@@ -323,8 +323,10 @@ class Executor:
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
         names = [name_of(item) for item in fetch_list or ()]
-        told = list(fetch_info or names)
-        assert len(told) == len(names), f"fetch_info has {len(told)} texts for the {len(names)} variables of fetch_list"
+        labels = list(fetch_info or names)
+        assert len(labels) == len(names), (
+            f"fetch_info has {len(labels)} texts for the {len(names)} variables of fetch_list"
+        )
         options: Mapping[str, Any] = plain_program(program)._fleet_opt or {}  # pyright: ignore[reportPrivateUsage]
         for key in (key for key in options if key.startswith("dump_") and options[key]):
             warn_unused(f"_fleet_opt[{key!r}]", options[key], "nothing is written while a program trains; fetch it")
@@ -347,7 +349,7 @@ class Executor:
                 fetched = [*shown, *told_of]
                 made = self.run(program, fed, fetched, scope=scope, return_numpy=False)
                 values = [value.core() if isinstance(value, LoDTensor) else value for value in made[: len(shown)]]
-                for text in dataset.fetched_texts(number + 1, list(map(str, told)), shown, values) if shown else ():
+                for text in dataset.fetched_texts(number + 1, list(map(str, labels)), shown, values) if shown else ():
                     print(text, flush=True)
                 if monitor is not None:
                     last.update(zip(told_of, made[len(shown) :], strict=True))

@@ -462,24 +462,24 @@ def _status_of(dotted: str) -> tuple[str, str]:
     """Whether a name exists here, and a note about it."""
     install()
     first, *rest = dotted.split(".")
-    held: Any = import_module(first)
+    member: Any = import_module(first)
     known = first
     for part in rest:
         parent, known = known, f"{known}.{part}"
         if known in REFUSED:
             return MISSING, REFUSED[known]
-        if isinstance(held, ModuleType):
+        if isinstance(member, ModuleType):
             try:
-                held = _member(held, parent, part)
+                member = _member(member, parent, part)
             except (AttributeError, ImportError) as problem:
                 return MISSING, _why(problem)
-        elif isinstance(held, type):
-            return _of_class(held, part)
+        elif isinstance(member, type):
+            return _of_class(member, part)
         else:
-            return _of_object(held, part)
-        if isinstance(held, Missing) or type(held).__name__ == "_AbsentModule":
-            return MISSING, _why_missing(held, part)
-    refusal = _refusal_of(held)
+            return _of_object(member, part)
+        if isinstance(member, Missing) or type(member).__name__ == "_AbsentModule":
+            return MISSING, _why_missing(member, part)
+    refusal = _refusal_of(member)
     if refusal:
         return MISSING, refusal
     return (DIFFERS, DIFFERENT[dotted]) if dotted in DIFFERENT else (SUPPORTED, "")
@@ -765,15 +765,15 @@ def _object_of(dotted: str) -> Any:
     """The object behind a name that exists here; None if the name is missing."""
     if _status_of(dotted)[0] == MISSING:
         return None
-    held: Any = import_module("paddle")
+    member: Any = import_module("paddle")
     name = "paddle"
     for each in dotted.split(".")[1:]:
-        if isinstance(held, ModuleType):
-            held = _member(held, name, each)
+        if isinstance(member, ModuleType):
+            member = _member(member, name, each)
         else:
-            held = getattr(held, each, None)
+            member = getattr(member, each, None)
         name = f"{name}.{each}"
-    return held
+    return member
 
 
 def _class_of(dotted: str) -> type | None:
@@ -808,16 +808,16 @@ def _validating_instance(held: type | None) -> Any:
 
 def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
     """The reason why an attribute of an object refuses a value; "" if it accepts it, or the value is not known."""
-    made = _validating_instance(_class_of(dotted))
-    if made is None:
+    instance = _validating_instance(_class_of(dotted))
+    if instance is None:
         return ""
     try:
         meant = ast.literal_eval(value)
     except (ValueError, TypeError):
-        meant = getattr(made, part, None)
+        meant = getattr(instance, part, None)
     try:
         with redirect_stderr(StringIO()):
-            setattr(made, part, meant)
+            setattr(instance, part, meant)
     except (AttributeError, NotHere, ValueError) as problem:
         return _why(problem) or str(problem)
     return ""

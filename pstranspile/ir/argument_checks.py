@@ -202,25 +202,25 @@ def check_arguments(called: _Called) -> _Called:
 
     Declared types that only type checkers know (imported for them alone, or protocols) are not checked.
     """
-    made: Any = called.__init__ if isinstance(called, type) else called
-    code = made.__code__
+    function: Any = called.__init__ if isinstance(called, type) else called
+    code = function.__code__
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     first = next((name for name in names if name != "self"), "")
     kinds: dict[str, AcceptedTypes] = {}
 
-    @wraps(made)
+    @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
             for name, value in chain(zip(names, given), named.items()):  # noqa: B905 (there may be too many, or defaults)
                 wanted = kinds.get(name)
                 if wanted is None:
-                    wanted = kinds[name] = declared_kinds(made, name)
+                    wanted = kinds[name] = declared_kinds(function, name)
                 if wanted.is_known and value.__class__ not in wanted.exact:
                     _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
         except TypeError:
-            if _can_be_called(made, given, named) or _wrong_places(called, made, given, named):
+            if _can_be_called(function, given, named) or _wrong_places(called, function, given, named):
                 raise
-        return _result(called, made, given, named)
+        return _result(called, function, given, named)
 
     return cast("_Called", _install_wrapper(called, call))
 
@@ -496,9 +496,9 @@ def _require_kind(value: Any, kinds: AcceptedTypes, caller: str, parameter: str,
     wrong = [part for part in parts if not _is_of(part, of_parts)]
     if fits and not wrong:
         return
-    own = [one for one in kinds.classes if one not in _WORDS and one is not type(None)]
+    named_classes = [one for one in kinds.classes if one not in _WORDS and one is not type(None)]
     wanted, one_of = _MEANINGS.get(parameter, (_in_words(kinds), "text"))
-    if parameter not in _MEANINGS and not is_first and not own:
+    if parameter not in _MEANINGS and not is_first and not named_classes:
         wanted = f"{wanted} as {parameter}"
     if wrong:
         raise TypeError(f"{caller} takes {wanted}; {one} is of type {type(wrong[0]).__name__}")
@@ -506,7 +506,7 @@ def _require_kind(value: Any, kinds: AcceptedTypes, caller: str, parameter: str,
         raise TypeError(f"{caller} takes {wanted}, not one {one_of}; write [{value!r}]")
     if float in kinds.classes and isinstance(value, float):
         raise TypeError(f"{caller} takes {wanted}, not NaN")
-    raise wrong_type(caller, wanted, value, own[-1].__name__ if own else parameter)
+    raise wrong_type(caller, wanted, value, named_classes[-1].__name__ if named_classes else parameter)
 
 
 # The check that a module has the required programs.

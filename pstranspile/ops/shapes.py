@@ -101,15 +101,15 @@ def _guard_rule(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
 
     def checked_rule(op: Op, types: Types) -> Types:
         try:
-            made = rule(op, types)
+            result = rule(op, types)
         except (ShapeError, UnknownType, DiagnosticError):
             raise
         except (Exception, SystemExit) as reason:
             raise failed_rule(op, "shape rule", reason) from reason
-        wrong = _not_types(schema, made)
+        wrong = _not_types(schema, result)
         if wrong:
             raise rule_error(op, "shape rule", f"gives {wrong}")
-        return made
+        return result
 
     return checked_rule
 

@@ -259,23 +259,23 @@ class DifferingVariables(NamedTuple):
         return verdict._replace(deviation=deviation, tolerance=OF_CHANGE, settled_by=GRADIENTS)
 
 
-def differing_gradients(given: CheckInput, start: Snapshot) -> DifferingVariables:
+def differing_gradients(check_input: CheckInput, start: Snapshot) -> DifferingVariables:
     """Trains the cluster again, and compares whole batch and shares before every step. `start` holds the values with
     which the single machine starts.
     """
-    workload, trainers = given.workload, given.compiled.plan.trainers
+    workload, trainers = check_input.workload, check_input.compiled.plan.trainers
     halves = {
         name: half._replace(program=in_doubles(half.program, trainers))
-        for name, half in halves_of(given.compiled, workload).items()
+        for name, half in halves_of(check_input.compiled, workload).items()
     }
-    cluster, first, deviations = start_cluster(given, watch=False), dict[str, int](), dict[str, float]()
-    held, feeds = ClusterValues(given.compiled, cluster, start), workload.feeds(given.feeds)
+    cluster, first, deviations = start_cluster(check_input, watch=False), dict[str, int](), dict[str, float]()
+    held, feeds = ClusterValues(check_input.compiled, cluster, start), workload.feeds(check_input.feeds)
     cluster.start()
     try:
         for step in workload.steps_of_run("gradients in double precision: step"):
             owner = workload.turns.program(step)
             fed = [trainer.feed(step) for trainer in cluster.trainers]
-            one = _ComparedStep(given, halves[owner], owner, step, held)
+            one = _ComparedStep(check_input, halves[owner], owner, step, held)
             for name, deviation in one.deviations(feeds.step(step), fed).items():
                 deviations[name] = max(deviations.get(name, 0.0), deviation)
                 if deviation > OF_CHANGE:
@@ -290,15 +290,15 @@ def differing_gradients(given: CheckInput, start: Snapshot) -> DifferingVariable
 class _ComparedStep:
     """The ops of a step before the optimizer, computed on the whole batch and on the shares."""
 
-    def __init__(self, given: CheckInput, half: Halves, owner: str, step: int, held: ClusterValues):
-        self.check_input, self.half, self.step = given, half, step
+    def __init__(self, check_input: CheckInput, half: Halves, owner: str, step: int, held: ClusterValues):
+        self.check_input, self.half, self.step = check_input, half, step
         kept = {name: held.value(name) for name in sorted(kept_of(half, half.first))}
         self.values = values_in_doubles({name: value for name, value in kept.items() if value is not None})
-        block, metrics = half.program.main_block, given.workload.metrics
+        block, metrics = half.program.main_block, check_input.workload.metrics
         written = dict.fromkeys(name for index in half.first for name in block.ops[index].output_names)
         self.states = [n for n in written if n in block.vars and block.vars[n].persistable and n not in metrics]
-        loss = given.workload.losses[owner]
-        self.losses = {} if loss is None or loss in metrics else {loss: given.workload.label(owner, loss)}
+        loss = check_input.workload.losses[owner]
+        self.losses = {} if loss is None or loss in metrics else {loss: check_input.workload.label(owner, loss)}
         self.gradients = dict.fromkeys(half.sent_gradients.values())
 
     def deviations(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
@@ -524,7 +524,7 @@ class Suspicion:
             Evaluation(self.half.program, self.start_values, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
         ]
-        kept, suspects, wrong = set(self.given_names), list[int](), set[str]()
+        known_names, suspects, wrong = set(self.given_names), list[int](), set[str]()
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
         replaced: list[int] = []
@@ -539,18 +539,18 @@ class Suspicion:
                     run.go((index,))
                 except DiagnosticError as problem:
                     raise _StoppedError(index, replaced, problem) from problem
-            made, unfit = self._unfit(ops[index], names, runs)
-            passed_on = any(name not in kept for name in ops[index].input_names if name and name not in names)
+            results, unfit = self._unfit(ops[index], names, runs)
+            passed_on = any(name not in known_names for name in ops[index].input_names if name and name not in names)
             if unfit and not passed_on:
                 gradients = _is_backward(ops[index])
                 forced = {
-                    name: forced_parts(*made[name], gradient=gradients)
+                    name: forced_parts(*results[name], gradient=gradients)
                     for name in names
-                    if with_integers or name in unfit or not _integers(made[name][0])
+                    if with_integers or name in unfit or not _integers(results[name][0])
                 }
                 if index in self.blocked_ops:
                     pass  # what is computed of its result on the whole batch fails on a share
-                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
+                elif not any(same_rows(*results[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
                     suspect = not self._only_enlarges(index, names, runs)
@@ -562,12 +562,12 @@ class Suspicion:
                                 run.lend(name, part)
                         replaced.append(index)
                         unfit = []
-                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
+                elif not any(same_rows(*results[name], gradient=gradients) for name in unfit):
                     self.blocked_ops.add(index)
                 elif (
                     self.reordering
                     and not gradients
-                    and (order := _order_of_rows(*made[unfit[0]])) is not None
+                    and (order := _order_of_rows(*results[unfit[0]])) is not None
                     and len(unfit) == 1
                 ):
                     orders[unfit[0]] = order
@@ -576,9 +576,9 @@ class Suspicion:
                 else:
                     self.reordered_ops.add(index)
             # flags and positions are judged by what is made of them, but those of a difference pass it on
-            passing = [n for n in names if passed_on and not _same_integers(*made[n])]
-            kept.update(name for name in names if name not in unfit)
-            kept.difference_update(unfit, passing)
+            passing = [n for n in names if passed_on and not _same_integers(*results[n])]
+            known_names.update(name for name in names if name not in unfit)
+            known_names.difference_update(unfit, passing)
             wrong.difference_update(names)
             wrong.update(name for name in unfit if name in self.ends)
             self.whole_values.update((name, runs[0][name]) for name in names if name in self.ends)
@@ -590,13 +590,13 @@ class Suspicion:
         self, op: Op, names: Sequence[str], runs: Sequence[Evaluation]
     ) -> tuple[dict[str, tuple[Value, list[Value]]], list[str]]:
         """(by name, the output of an op on the whole batch and those on the shares; the names that do not fit)."""
-        made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
-        self.crossed.update(name for name, (whole, parts) in made.items() if self._has_pairs(whole, parts))
+        results = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
+        self.crossed.update(name for name, (whole, parts) in results.items() if self._has_pairs(whole, parts))
         gradients = _is_backward(op)
         floor = self.noise * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
         unfit = [
             n
-            for n, (whole, parts) in made.items()
+            for n, (whole, parts) in results.items()
             if not fits(
                 whole,
                 parts,
@@ -608,7 +608,7 @@ class Suspicion:
                 close=self.close,
             )
         ]
-        return made, unfit
+        return results, unfit
 
     def _has_pairs(self, whole: Value, parts: Sequence[Value]) -> bool:
         """Whether two or more dims of a value are in proportion to the rows of the batch."""
@@ -635,18 +635,20 @@ class Suspicion:
         inputs = [name for name in dict.fromkeys(op.input_names) if name]
         if not inputs or not set(inputs).isdisjoint(names):
             return False
-        made: list[list[Value]] = []
+        values_of_inputs: list[list[Value]] = []
         for name in inputs:
             own = [run[name] for run in runs[1:]]
             if _integers(runs[0][name]):
-                made.append(own)
+                values_of_inputs.append(own)
                 continue
             parts = forced_parts(runs[0][name], own, gradient="@GRAD" in name)
             if parts is None or not self._same_as_parts(own, parts):
                 return False
-            made.append(parts)
+            values_of_inputs.append(parts)
         for place, run in enumerate(runs[1:]):
-            run.go((index,), {index: {name: parts[place] for name, parts in zip(inputs, made, strict=True)}})
+            run.go(
+                (index,), {index: {name: parts[place] for name, parts in zip(inputs, values_of_inputs, strict=True)}}
+            )
         return not self._unfit(op, names, runs)[1]
 
     def _same_as_parts(self, own: Sequence[Value], parts: Sequence[Value]) -> bool:
@@ -832,12 +834,12 @@ class Suspicion:
         """
         program, ops = self.half.program, self.half.program.main_block.ops
         sizes = self._sizes()
-        wanted, made = {*op.input_names}, list[Op]()
+        wanted, integer_ops = {*op.input_names}, list[Op]()
         for index in reversed(self.half.first):
             if of_integers(ops[index], program) and not wanted.isdisjoint(ops[index].output_names):
-                made.append(ops[index])
+                integer_ops.append(ops[index])
                 wanted.update(ops[index].input_names)
-        names = dict.fromkeys(name for one in made for name in (*one.input_names, *one.output_names) if name)
+        names = dict.fromkeys(name for one in integer_ops for name in (*one.input_names, *one.output_names) if name)
         runs = [
             Evaluation(program, self.start_values, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
@@ -846,7 +848,7 @@ class Suspicion:
         alike = {name: _same_integers(whole[name], [run[name] for run in own]) for name in names}
         found = (
             one
-            for one in reversed(made)
+            for one in reversed(integer_ops)
             if all(alike[name] or name in sizes for name in one.input_names if name)
             and not all(alike[name] or name in sizes for name in one.output_names if name)
         )

@@ -367,23 +367,23 @@ def _of_equal_counts(
     counted = _reduction_of(divisor, program)
     if counted is None or divisor not in _of_batch(program) or _of_parameters(divisor, program):
         return None
-    own = {index: float(value.sum(dtype="float64")) for index, value in shares.items()}
+    share_sums = {index: float(value.sum(dtype="float64")) for index, value in shares.items()}
     value = plain(computed.on_whole(divisor))
     whole = 0.0 if value is None else float(value.sum(dtype="float64"))
-    times = 1 if facts_of(counted.type).mean_of_rows else len(own)
-    if all(math.isclose(whole, count * times, rel_tol=1e-6) for count in own.values()):
-        if all(math.isclose(whole, count * times, rel_tol=_ROUNDING) for count in own.values()):
+    times = 1 if facts_of(counted.type).mean_of_rows else len(share_sums)
+    if all(math.isclose(whole, count * times, rel_tol=1e-6) for count in share_sums.values()):
+        if all(math.isclose(whole, count * times, rel_tol=_ROUNDING) for count in share_sums.values()):
             return None
         return Meaning(
-            f"this mean counts {machines.format_counts(own, step)}, with a number added to each: these do not add up "
-            f"to the count of the whole, and where {machines.kind}s count unlike numbers of rows, tokens or weights, "
-            "the mean of their means weighs them alike",
+            f"this mean counts {machines.format_counts(share_sums, step)}, with a number added to each: these do not "
+            f"add up to the count of the whole, and where {machines.kind}s count unlike numbers of rows, tokens or "
+            "weights, the mean of their means weighs them alike",
             _ALL_REDUCED if machines.of_torch else "",
         )
     where = "in a micro-batch of one process" if computed.micro_batches > 1 else "in one process"
     return Meaning(
-        f"this mean counts {whole:g} {where}, and {machines.format_counts(own, step)}: they are not as many rows, "
-        "tokens or weights, and the mean of the means weighs them alike",
+        f"this mean counts {whole:g} {where}, and {machines.format_counts(share_sums, step)}: they are not as many "
+        "rows, tokens or weights, and the mean of the means weighs them alike",
         _ALL_REDUCED if machines.of_torch else "",
     )
 

@@ -133,13 +133,13 @@ class FaultlessRun(NamedTuple):
     uneven: bool = False
 
 
-def check_faults(given: CheckInput, faults: Scenario, sound: FaultlessRun | None) -> Faulty:
+def check_faults(check_input: CheckInput, faults: Scenario, sound: FaultlessRun | None) -> Faulty:
     """Runs a cluster with faults and returns the outcome.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not if the cluster gets stuck.
     """
-    workload = given.workload
-    run = _FaultyRun(given, faults)
+    workload = check_input.workload
+    run = _FaultyRun(check_input, faults)
     result = Faulty(
         str(faults), run.fault_texts, run.wait_notes, run.wrong(counting=sound is None), unreached=run.unreached
     )
@@ -148,7 +148,7 @@ def check_faults(given: CheckInput, faults: Scenario, sound: FaultlessRun | None
     if sound is None:
         if any(isinstance(event, Departure | Crash) for event in faults.events):
             return result
-        held, _ = precisely(given, lambda given: held_to_source(given, None, faults))
+        held, _ = precisely(check_input, lambda given: held_to_source(given, None, faults))
         return result._replace(wrong=(*result.wrong, *held.problems), held=True)
     counted = _contributing_trainers(run.books, run.sums, run.cluster, workload.steps)
     if isinstance(counted, str):
@@ -162,7 +162,9 @@ def check_faults(given: CheckInput, faults: Scenario, sound: FaultlessRun | None
         return result._replace(not_compared="without faults, too, it is not what a single machine gives")
     if sound.uneven:
         return result._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
-    (ours, wanted, start), _ = precisely(given, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted)))
+    (ours, wanted, start), _ = precisely(
+        check_input, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted))
+    )
     return _compare_parameters(result, ours, wanted, _fitting(wanted, start))
 
 
@@ -180,8 +182,8 @@ class _Sums(RingListener):
 class _FaultyRun:
     """A run with faults, up to its end or to the point where the cluster gets stuck."""
 
-    def __init__(self, given: CheckInput, faults: Scenario):
-        self.cluster = start_cluster(given, watch=False, faults=faults)
+    def __init__(self, check_input: CheckInput, faults: Scenario):
+        self.cluster = start_cluster(check_input, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
         sums = _Sums()
@@ -194,7 +196,7 @@ class _FaultyRun:
         self.wait_notes: tuple[str, ...] = ()
         self.ends: Snapshot = {}
         try:
-            self.cluster.run_to(given.workload.steps)
+            self.cluster.run_to(check_input.workload.steps)
             self.ends = _parameters(self.cluster)
             self.cluster.finish()
         except DiagnosticError as problem:
@@ -299,13 +301,13 @@ def _absences(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[A
 # The single machine on the rows of the trainers that counted.
 
 
-def _train(given: CheckInput, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
+def _train(check_input: CheckInput, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
     """Trains a single machine in each step on the shares of the trainers that counted.
 
     Returns its final parameters, and its initial values. Steps in which no trainer counted are left out.
     """
-    workload, single = given.workload, SingleMachine(given)
-    trainers = start_cluster(given, watch=False).trainers
+    workload, single = check_input.workload, SingleMachine(check_input)
+    trainers = start_cluster(check_input, watch=False).trainers
     for step, present in enumerate(counted):
         shares = [share for index in sorted(present) if (share := trainers[index].feed(step)) is not None]
         if shares:

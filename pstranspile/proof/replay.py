@@ -176,15 +176,21 @@ def _whole(placed: VariableLayout, now: Mapping[Place, Value], wholes: list[Any]
 
     If one of `wholes` has the same values, that array is returned.
     """
-    held = {part: value for part in placed.parts if (value := now.get((part.machine, part.name))) is not None}
-    if not held or any(part not in held or misfit(placed, part, held[part]) for part in placed.parts):
+    values_of_parts = {
+        part: value for part in placed.parts if (value := now.get((part.machine, part.name))) is not None
+    }
+    if not values_of_parts or any(
+        part not in values_of_parts or misfit(placed, part, values_of_parts[part]) for part in placed.parts
+    ):
         return None
     for whole in wholes:
         if isinstance(whole, np.ndarray) and all(
-            same_arrays(v, part_of(placed, part, whole)) for part, v in held.items()
+            same_arrays(v, part_of(placed, part, whole)) for part, v in values_of_parts.items()
         ):
             return whole
-    return own_copy(whole_of(placed, held)) if len(held) == 1 else whole_of(placed, held)
+    return (
+        own_copy(whole_of(placed, values_of_parts)) if len(values_of_parts) == 1 else whole_of(placed, values_of_parts)
+    )
 
 
 # The update of one slice of a parameter on its server, by the optimizer of the source program.
@@ -389,8 +395,8 @@ class Replay(ABC):
     part = 1.0
     """The factor of the gradients with which the backward pass on a trainer begins."""
 
-    def __init__(self, given: CheckInput, cluster: Cluster):
-        self.compiled, self.workload, self.seed = given.compiled, given.workload, given.seed
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        self.compiled, self.workload, self.seed = check_input.compiled, check_input.workload, check_input.seed
         self.cluster = cluster
         self.layout = layout_of(self.compiled)
         self.halves: dict[str, Halves] = halves_of(self.compiled, self.workload)

@@ -144,8 +144,8 @@ class Event(NamedTuple):
 class EventReplay(Replay):
     """A replay that follows the order in which the servers received messages."""
 
-    def __init__(self, given: CheckInput, cluster: Cluster):
-        super().__init__(given, cluster)
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        super().__init__(check_input, cluster)
         self.events: list[Event] = []
         self.cluster.network.observe(self._watch)
         self.servers = {f"pserver_{i}" for i in range(len(self.compiled.plan.pservers))}
@@ -187,8 +187,8 @@ class SyncReplay(Replay):
 
     single = SINGLE
 
-    def __init__(self, given: CheckInput, cluster: Cluster):
-        super().__init__(given, cluster)
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        super().__init__(check_input, cluster)
         self.rows: dict[str, SelectedRows] = {}
         """The mean gradients of the step that are sparse rows, by name."""
         collective = self.compiled.plan.collective
@@ -436,8 +436,8 @@ class AsyncReplay(EventReplay):
 
     waits = False
 
-    def __init__(self, given: CheckInput, cluster: Cluster):
-        super().__init__(given, cluster)
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        super().__init__(check_input, cluster)
         self.sent_slices: dict[Place, tuple[str, OwnedSlice]] = {}
         """The gradients by server and name there: the program that sends each, and the slice to which it belongs."""
         for name, half in self.halves.items():
@@ -719,21 +719,21 @@ class _StepOfTrainers:
         replay = self.replay
         for server in replay.servers if replay.counters else ():
             counted = replay.initial_counters(server, replay.start)
-            made: dict[str, Value] = {}
+            rates: dict[str, Value] = {}
             for updates in replay.updates.values():
                 ops, run = (
                     updates.half.program.main_block.ops,
                     updates.rates(self.current_values, server, self.step, counted),
                 )
-                made.update((name, run[name]) for i in updates.rate_ops() for name in ops[i].output_names)
-            made = {name: own_copy(value) for name, value in made.items() if value is not None}
+                rates.update((name, run[name]) for i in updates.rate_ops() for name in ops[i].output_names)
+            rates = {name: own_copy(value) for name, value in rates.items() if value is not None}
             for name, value in counted.items():
-                made[name] = value
+                rates[name] = value
                 for own in [own for own in replay.counters[name].trainer_counters if (server, own) in result]:
                     before = replay.previous_values[server, own]
                     count = sum(self.noticed[trainer, (server, own)] for trainer in range(len(replay.feeds)))
-                    made[own] = before + np.asarray(count, before.dtype)
-            result.update({(server, name): value for name, value in made.items() if (server, name) in result})
+                    rates[own] = before + np.asarray(count, before.dtype)
+            result.update({(server, name): value for name, value in rates.items() if (server, name) in result})
 
 
 # Replays of geo-SGD: trainers' local steps, and their exchanges in the order of delivery.
@@ -845,13 +845,13 @@ class GeoReplay(EventReplay):
                     self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{what}")
 
 
-def replay_of(given: CheckInput, cluster: Cluster) -> Replay:
+def replay_of(check_input: CheckInput, cluster: Cluster) -> Replay:
     """Makes the replay for the mode of a job. It must be made before the cluster starts."""
-    plan = given.compiled.plan
+    plan = check_input.compiled.plan
     if plan.geo is not None:
-        return GeoReplay(given, cluster)
+        return GeoReplay(check_input, cluster)
     singly = settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
-    return (AsyncReplay if singly else SyncReplay)(given, cluster)
+    return (AsyncReplay if singly else SyncReplay)(check_input, cluster)
 
 
 class ReplayResult(NamedTuple):
@@ -877,30 +877,33 @@ def waits_for_nobody(plan: Plan) -> bool:
     return plan.geo is not None or settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
 
 
-def held_in_order(given: CheckInput, schedule: int, ledger: Ledger) -> list[str]:
+def held_in_order(check_input: CheckInput, schedule: int, ledger: Ledger) -> list[str]:
     """Replays every step of the cluster against the source program, in the order of events that a seed gives.
 
     Returns the problems, those with gradients in `ledger` too, each with the number of the order.
     """
-    single, cluster = SingleMachine(given), start_cluster(given, schedule, watch=False)
-    replay = replay_of(given, cluster)
+    single, cluster = SingleMachine(check_input), start_cluster(check_input, schedule, watch=False)
+    replay = replay_of(check_input, cluster)
     cluster.network.observe(ledger)
-    train_both(single, ClusterValues(given.compiled, cluster, single.start), None, replay)
+    train_both(single, ClusterValues(check_input.compiled, cluster, single.start), None, replay)
     cluster.finish()
     replay.end()
     return [f"schedule {schedule}: {problem}" for problem in (*replay.problems, *ledger.problems(restarts=False))]
 
 
 def held_to_source(
-    given: CheckInput, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None
+    check_input: CheckInput, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None
 ) -> ReplayResult:
     """Replays every step of a cluster against the source program.
 
     If `verdicts` are given, both sides are also compared, and the result has the verdicts with that comparison.
     """
-    single, cluster = SingleMachine(given), start_cluster(given, faults=faults)
-    replay, precise = replay_of(given, cluster), PreciseComparison(given.workload, single.start, verdicts or ())
-    values = ClusterValues(given.compiled, cluster, single.start)
+    single, cluster = SingleMachine(check_input), start_cluster(check_input, faults=faults)
+    replay, precise = (
+        replay_of(check_input, cluster),
+        PreciseComparison(check_input.workload, single.start, verdicts or ()),
+    )
+    values = ClusterValues(check_input.compiled, cluster, single.start)
     train_both(single, values, None if verdicts is None else precise.look, replay)
     cluster.finish()
     replay.end()

@@ -190,12 +190,12 @@ def batches_like(module: Module, program: Program, steps: int, batch: int, seed:
     The first batches are made of the rows of all of them, so that shares lie on both sides of a branch that no batch
     shows otherwise. Where no rows are found for it, it is told.
     """
-    made = feeds_like(module.example, program, steps, batch, seed, shares, micro_batches(program))
+    generated_feeds = feeds_like(module.example, program, steps, batch, seed, shares, micro_batches(program))
     branches = _Branches(module, program, seed)
     if not branches.branching_ops or shares < 2:
-        return MadeFeeds(made)
+        return MadeFeeds(generated_feeds)
     try:
-        batches = [{name: arrays[step] for name, arrays in made.items()} for step in range(steps)]
+        batches = [{name: arrays[step] for name, arrays in generated_feeds.items()} for step in range(steps)]
         left = set(branches.branching_ops).difference(*(branches.crossed(one, shares) for one in batches))
         for step in range(steps - 1):
             found = _on_both_sides(branches, batches, left, shares, seed + step) if left else None
@@ -204,8 +204,8 @@ def batches_like(module: Module, program: Program, steps: int, batch: int, seed:
             batches[step] = found
             left -= branches.crossed(found, shares)
     except DiagnosticError:  # which the check itself meets, and tells
-        return MadeFeeds(made)
-    feeds: dict[str, Any] = {name: np.stack([one[name] for one in batches]) for name in made}
+        return MadeFeeds(generated_feeds)
+    feeds: dict[str, Any] = {name: np.stack([one[name] for one in batches]) for name in generated_feeds}
     ops = program.main_block.ops
     told = dict.fromkeys(str(ops[index].location) for index in sorted(left) if ops[index].location is not None)
     return MadeFeeds(feeds, tuple(map(_one_sided, told)))
@@ -309,15 +309,17 @@ class SingleMachine:
     from before the first step that runs that program.
     """
 
-    def __init__(self, given: CheckInput):
-        self.workload = given.workload
-        self.seed = given.seed
+    def __init__(self, check_input: CheckInput):
+        self.workload = check_input.workload
+        self.seed = check_input.seed
         self.scope = Scope()
-        run(given.module[STARTUP], scope=self.scope, seed=given.seed)
-        for name, value in given.init.items():
+        run(check_input.module[STARTUP], scope=self.scope, seed=check_input.seed)
+        for name, value in check_input.init.items():
             self.scope[name] = value
-        self.feeds = given.workload.feeds(given.feeds)
-        self.names = [name for name, var in given.workload.whole_program.main_block.vars.items() if var.persistable]
+        self.feeds = check_input.workload.feeds(check_input.feeds)
+        self.names = [
+            name for name, var in check_input.workload.whole_program.main_block.vars.items() if var.persistable
+        ]
         self.start = self._copies()
         self.began: dict[str, Snapshot] = {}
         self.prepared: dict[tuple[str, tuple[str, ...]], Prepared] = {}
@@ -349,24 +351,24 @@ class SingleMachine:
 
 
 def start_cluster(
-    given: CheckInput, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
+    check_input: CheckInput, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
 ) -> Cluster:
     """Makes the cluster, before its first step. With `watch` it fetches losses and results. `faults` is the scenario of
     faults to run.
     """
-    workload = given.workload
+    workload = check_input.workload
     watched = workload.fetched_names if watch else {}
     cluster = cluster_of(
-        given.compiled,
+        check_input.compiled,
         fetch=[workload.label(owner, name) for owner, names in watched.items() for name in names],
-        init=given.init,
-        seed=given.seed,
+        init=check_input.init,
+        seed=check_input.seed,
         schedule=schedule,
         programs=workload.given_turns,
         faults=faults,
         shares=workload.shares,
     )
-    cluster.feed(given.feeds)
+    cluster.feed(check_input.feeds)
     workload.watch(cluster)
     return cluster
 

@@ -60,16 +60,16 @@ class CheckInput(NamedTuple):
         return CheckInput(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
 
 
-def precisely(given: CheckInput, work: Callable[[CheckInput], T]) -> tuple[T, str]:
+def precisely(check_input: CheckInput, work: Callable[[CheckInput], T]) -> tuple[T, str]:
     """Returns the result of `work` in double precision, and "".
 
     If double precision is refused, the result is of single precision, and the second value is the message.
     """
     try:
-        return work(given.in_doubles()), ""
+        return work(check_input.in_doubles()), ""
     except DiagnosticError as problem:
         refused = problem.diagnostics[0].message
-    return work(given), refused
+    return work(check_input), refused
 
 
 TYPES = ("dtype", "in_dtype", "out_dtype", "in_data_type", "out_data_type")

@@ -97,12 +97,12 @@ def layout_of(job: Compiled | Module) -> Layout:
     parts of a variable don't make up the whole.
     """
     if isinstance(job, Module):
-        held = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
-        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
+        layouts = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(layouts, job))
     plan = job.plan
-    held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
+    layouts = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
     elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
-    elsewhere.update(one.origin for one in held if one.table)
+    elsewhere.update(one.origin for one in layouts if one.table)
     for number in range(plan.trainers):
         role = job.trainer(number)
         named = _used_names(role)
@@ -110,9 +110,9 @@ def layout_of(job: Compiled | Module) -> Layout:
         kept = (
             var for var in _persistable_vars(trainer_variables(role)) if var.name in named and var.name not in elsewhere
         )
-        held += (_whole(var, role.name) for var in kept)
+        layouts += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
-    variables = _put_together(held, job.source, job.rewritten)
+    variables = _put_together(layouts, job.source, job.rewritten)
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 

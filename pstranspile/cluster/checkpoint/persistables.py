@@ -56,7 +56,7 @@ def save_program(
     """
     layout = layout_of(job)
     role = job.trainer(trainer)
-    own = trainer_variables(role)
+    trainer_vars = trainer_variables(role)
     sync = settings_of(job.plan.mode).flags["sync_mode"]
     parameters = {p.name for p in job.plan.parameters} if sync else frozenset[str]()
     variables: dict[str, Var] = {}
@@ -69,7 +69,7 @@ def save_program(
         if on_servers and not (held and placed.name in parameters):
             remote.append(_recv_save(job, placed, folder))
         elif not placed.table:
-            variables[placed.name] = own[placed.name]._replace(parameter=None, location=None)
+            variables[placed.name] = trainer_vars[placed.name]._replace(parameter=None, location=None)
             path = posixpath.join(folder, placed.name)
             saves.append(make_op("save", {"X": [placed.name]}, {}, {"file_path": path}))
     if served or (served is None and trainer == 0):

@@ -188,19 +188,21 @@ class Source:
         trainers, and not arrays with all steps.
         """
         here, had = Location(str(self.place)), self.manifest.mode
-        told: list[Diagnostic] = []
+        findings: list[Diagnostic] = []
         if steps == self.step:
-            told.append(warning("checkpoint-run", f"all {steps} steps were done before: nothing is left to do", here))
+            findings.append(
+                warning("checkpoint-run", f"all {steps} steps were done before: nothing is left to do", here)
+            )
         elif mode != had and ALONE not in (mode, had):
-            told.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
+            findings.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
         had_rows = self.manifest.dealing is not None
         if steps > self.step and self.step and rows != had_rows:
             before, after = (
                 ("rows", "arrays") if had_rows else ("no rows of data", "rows, from those of its next step on")
             )
             message = f"it was fed {before}, and goes on with {after}; whether these are the same data is not compared"
-            told.append(warning("checkpoint-run", message, here))
-        return told
+            findings.append(warning("checkpoint-run", message, here))
+        return findings
 
 
 def require_program(manifest: Manifest, fingerprint: str, folder: str) -> None:
@@ -300,10 +302,10 @@ def _make(path: str | os.PathLike[str]) -> list[Path]:
 
     Raises DiagnosticError if it can't be made or written to.
     """
-    folder, reason, made = Path(path), "", list[Path]()
+    folder, reason, new_folders = Path(path), "", list[Path]()
     try:
         require_local(path)
-        made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+        new_folders = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()
         if (folder / MANIFEST).exists():
@@ -313,7 +315,7 @@ def _make(path: str | os.PathLike[str]) -> list[Path]:
         reason = f"can't be written: {detail}"
     if reason:
         raise DiagnosticError([error("checkpoint-target", reason, Location(os.fspath(path)))])
-    return made
+    return new_folders
 
 
 def _let_go(lock: FileLock, made: Sequence[Path]) -> None:

@@ -132,21 +132,21 @@ def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> Stat
     state = State(servers=layout.servers, memory=memory or {})
     findings: list[Diagnostic] = []
     for placed in layout.variables.values():
-        held = _held_values(placed, scopes)
-        if held and all(map(is_table, held.values())):
+        values_by_part = _held_values(placed, scopes)
+        if values_by_part and all(map(is_table, values_by_part.values())):
             width = max(placed.shape[-1], 1)
             width = 0 if takes_any_id(placed.shape) else width
-            starts = {part: part.offset // width if width else 0 for part in held}
-            state.large[placed.name] = [TablePart(starts[part], value) for part, value in held.items()]
+            starts = {part: part.offset // width if width else 0 for part in values_by_part}
+            state.large[placed.name] = [TablePart(starts[part], value) for part, value in values_by_part.items()]
             continue
-        if held and all(isinstance(value, TableState) for value in held.values()):
+        if values_by_part and all(isinstance(value, TableState) for value in values_by_part.values()):
             continue  # the large table contains it
-        if any(part not in held for part in placed.parts):
+        if any(part not in values_by_part for part in placed.parts):
             continue
-        problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
+        problems = [problem for part, value in values_by_part.items() if (problem := _misfit(placed, part, value))]
         findings += problems
         if not problems:
-            _take(state, placed, held)
+            _take(state, placed, values_by_part)
     raise_errors(findings)
     return state
 
@@ -283,10 +283,12 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     other element types or dims.
     """
     same_servers = state.servers == layout.servers
-    own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
+    copies_by_part = {
+        copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")
+    }
     values: dict[str, dict[str, Value]] = {machine: {} for machine in layout.machines}
     findings: list[Diagnostic] = []
-    kept: list[str] = []
+    kept_names: list[str] = []
     for placed in layout.variables.values():
         known = [scopes[part.machine].get(part.name) for part in placed.holders]
         reason = _problem(placed, state, known)
@@ -300,15 +302,15 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
             _assign_rows(values, placed, state, known)
             continue
         for part in placed.holders:
-            copy = own.get(part)
+            copy = copies_by_part.get(part)
             if copy is not None and copy.origin == placed.name and not misfit(placed, part, copy.value):
                 values[part.machine][part.name] = own_copy(copy.value)
             elif placed.name in state.values and placed.parts:
                 values[part.machine][part.name] = own_copy(part_of(placed, part, state.values[placed.name]))
             else:
-                kept.append(f"{part.name} on {part.machine}")
+                kept_names.append(f"{part.name} on {part.machine}")
     raise_errors(findings)
-    return Assignment(values, tuple(kept))
+    return Assignment(values, tuple(kept_names))
 
 
 def _is_large(known: Sequence[Value]) -> bool:

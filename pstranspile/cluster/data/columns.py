@@ -209,15 +209,15 @@ class Column(NamedTuple):
             return self._part(rows.start, rows.stop)
         if not self.offsets:
             return Column(self.values[rows])
-        made: list[Array] = []
+        level_offsets: list[Array] = []
         for offsets in self.offsets:
             starts = offsets[rows]
             sizes = offsets[rows + 1] - starts
             ends = np.cumsum(sizes)
-            made.append(np.concatenate([[0], ends]))
+            level_offsets.append(np.concatenate([[0], ends]))
             total = int(ends[-1]) if len(ends) else 0
             rows = np.arange(total) + np.repeat(starts - ends + sizes, sizes)
-        return Column(self.values[rows], tuple(made))
+        return Column(self.values[rows], tuple(level_offsets))
 
     def _part(self, start: int, stop: int) -> Column:
         """The rows `start` to `stop`, without the latter."""

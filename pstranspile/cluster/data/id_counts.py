@@ -50,7 +50,7 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
         slot = facts_of(op.type).looks_up
         for table in op.inputs.get(slot, ()):
             looked_up.setdefault(table, []).append(op)
-    made: dict[str, Op] = {}
+    computed_lookups: dict[str, Op] = {}
     most = {table: _rows_of(program, table) for table in looked_up}
     numbers: dict[str, Counter[int]] = {table: Counter() for table in looked_up}
     outside: dict[str, UncountedIds] = {}
@@ -68,10 +68,14 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
                             known = outside.setdefault(table, _first_uncounted(values, name, number, wrong))
                             outside[table] = known._replace(ids=known.ids + int(wrong.sum()))
                     else:
-                        made.setdefault(table, op)
-    numbers = {table: counter for table, counter in numbers.items() if table not in made}
+                        computed_lookups.setdefault(table, op)
+    numbers = {table: counter for table, counter in numbers.items() if table not in computed_lookups}
     tables = {table: counts_of(counter) for table, counter in numbers.items()}
-    return CountedIds(IdCounts(rows, tables), made, {name: outside[name] for name in outside if name not in made})
+    return CountedIds(
+        IdCounts(rows, tables),
+        computed_lookups,
+        {name: outside[name] for name in outside if name not in computed_lookups},
+    )
 
 
 def _rows_of(program: Program, table: str) -> int | None:

@@ -604,15 +604,15 @@ class ArrowReader:
             found = batches(read, self._size)
             values = [columns_of(batch.values, [_nodes(kind) for kind in kinds]) for batch in found]
             if None in known:  # columns of views, whose number of buffers differs between batches
-                held = [[sum(batch.buffers)] * len(kinds) for batch in found]
+                sizes_of_batches = [[sum(batch.buffers)] * len(kinds) for batch in found]
             else:
-                held = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
+                sizes_of_batches = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
             shared = sum(sum(batch.buffers) for batch in dictionaries(read, self._size))
         except (ValueError, struct.error) as problem:
             raise data_file_error(self.file, f"it can't be read: {problem}") from None
         _require_size(self.file, self._size, shared, "what the dictionaries of columns hold")
         numbers = [_WIDEST * sum(counts[field] for field in fields) for counts in values]
-        expanded = [sum(sizes[field] for field in fields) for sizes in held]
+        expanded = [sum(sizes[field] for field in fields) for sizes in sizes_of_batches]
         return found, [max(pair) for pair in zip(numbers, expanded, strict=True)]
 
     def units(self) -> list[Unit]:

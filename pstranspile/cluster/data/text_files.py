@@ -570,13 +570,13 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool], truths: 
         return result
 
     try:
-        held: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_float=real)
+        document: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_float=real)
     except (ValueError, RecursionError) as problem:
         fault = json_fault(problem)
         return RowDefect(f"it is no JSON: {fault.reason}", fault.column)
-    if not isinstance(held, dict):
-        return RowDefect(f"a JSON object is expected, {_short(held)} is there")
-    row = cast("dict[str, Any]", held)
+    if not isinstance(document, dict):
+        return RowDefect(f"a JSON object is expected, {_short(document)} is there")
+    row = cast("dict[str, Any]", document)
     for name in twice:
         return RowDefect(f"{name} stands twice", text.decode("utf-8").rfind(json_of(name)) + 1)
     for name, whole in wanted.items():
@@ -603,7 +603,7 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool], truths: 
             )
     for literal in large:
         return RowDefect(f"{literal[:LONGEST_SHOWN]} is larger than a number of 64 bits can be", _column(text, literal))
-    half = _SURROGATE.search(json.dumps(held, ensure_ascii=False))
+    half = _SURROGATE.search(json.dumps(document, ensure_ascii=False))
     if half is not None:
         escape = f"\\u{ord(half[0]):04x}"
         at = text.decode("utf-8").lower().find(escape) + 1
@@ -667,10 +667,10 @@ class LineReader:
 
     def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, RowDefect]) -> Chunk:
         kept = np.array([row for row in range(unit.rows) if row not in reasons]) if reasons else np.arange(unit.rows)
-        made = chunk_of(table, self._column_map, unit)
-        if not reasons and not made.bad:
-            return made
-        reasons = {**reasons, **{int(kept[row]): RowDefect(bad.reason) for row, bad in made.bad.items()}}
+        chunk = chunk_of(table, self._column_map, unit)
+        if not reasons and not chunk.bad:
+            return chunk
+        reasons = {**reasons, **{int(kept[row]): RowDefect(bad.reason) for row, bad in chunk.bad.items()}}
         lines = lines_of(data)
         bad = {
             row: LeftOut(
@@ -682,7 +682,7 @@ class LineReader:
             )
             for row in sorted(reasons)
         }
-        return Chunk(unit.rows, made.columns, bad, made.names)
+        return Chunk(unit.rows, chunk.columns, bad, chunk.names)
 
     def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, RowDefect]) -> None:
         """Records the rows among `rows` that can't be parsed, with the reasons."""

@@ -280,16 +280,16 @@ class ReportedShares:
         trainers = max(self._ends, default=-1) + 1
         changing = {step for changes in self._changes.values() for step in changes} | {*self._ends.values()}
         now: list[int | None] = [None] * trainers
-        first, told, steps = -1, tuple(now), 0
+        first, counts, steps = -1, tuple(now), 0
         for step, after in pairwise(sorted(changing)):
             for trainer, changes in self._changes.items():
                 now[trainer] = None if step >= self._ends[trainer] else changes.get(step, now[trainer])
             if len({*now} - {None}) > 1:
-                first, told = (step, tuple(now)) if first < 0 else (first, told)
+                first, counts = (step, tuple(now)) if first < 0 else (first, counts)
                 steps += after - step
         end = _end_of(self._batches, max(self._ends.values(), default=0))
         return [
-            *_uneven_warnings(UnevenShares(first + 1, told, steps) if steps else None),
+            *_uneven_warnings(UnevenShares(first + 1, counts, steps) if steps else None),
             *_end_warnings(end, self._meeting),
         ]
 
@@ -383,8 +383,8 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | PlannedRuns])
         refuse_turns(next((trainer.turns for trainer in trainers if trainer.turns is not None), None))
         return looking_up(feeds).feeds([trainer.programs[MAIN] for trainer in trainers])
     if callable(feeds):
-        given = feeds
-        return [_bind(given, trainer) for trainer in range(len(trainers))], None
+        feed_function = feeds
+        return [_bind(feed_function, trainer) for trainer in range(len(trainers))], None
     batches = batches_of(feeds, "feed", WANTED)
     if isinstance(feeds, Mapping):
         if any(trainer.turns is not None for trainer in trainers):
@@ -442,15 +442,19 @@ def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | PlannedRuns
     }
     names = [name for name in first.programs if name in scheduled]
     split = arrays_by_program(arrays, first.programs, names)
-    of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
+    feeds_of_programs = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
 
     def bound(index: int, trainer: Runs | PlannedRuns) -> FeedOf:
         turns = trainer.turns
         if turns is None:
-            return of[MAIN][0][index]
-        return lambda step: of[turns.program(step)][0][index](turns.runs_before(step))
+            return feeds_of_programs[MAIN][0][index]
+        return lambda step: feeds_of_programs[turns.program(step)][0][index](turns.runs_before(step))
 
-    limits = [t.turns.steps_within({name: steps for name, (_, steps) in of.items()}) for t in trainers if t.turns]
+    limits = [
+        t.turns.steps_within({name: steps for name, (_, steps) in feeds_of_programs.items()})
+        for t in trainers
+        if t.turns
+    ]
     known = [limit for limit in limits if limit is not None]
     return [bound(index, trainer) for index, trainer in enumerate(trainers)], max(known) if known else None
 
@@ -479,8 +483,10 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
             message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
             raise DiagnosticError([error("cluster-feeds", message, place)])
     prefixes = [f"trainer_{trainer}/" for trainer in range(count)]
-    own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
-    special = frozenset(variable_of(name, known_names) for mine in own for name in mine)
+    arrays_of_trainers = [
+        {name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes
+    ]
+    special = frozenset(variable_of(name, known_names) for mine in arrays_of_trainers for name in mine)
     common = {
         name: array
         for name, array in arrays.items()
@@ -489,7 +495,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
     whole = Feeds(mains[0], ArrayFile(common, file))
     feeds = [
         Feeds(main, ArrayFile({**common, **mine}, file)) if mine else whole
-        for main, mine in zip(mains, own, strict=True)
+        for main, mine in zip(mains, arrays_of_trainers, strict=True)
     ]
     steps = [feed.steps for feed in feeds if feed.steps is not None]
 

@@ -521,25 +521,27 @@ class Ring(Machine):
         If the pieces that agree with the dims of the own part are not the majority, it is not known which trainers are
         wrong, and no piece is refused for its dims.
         """
-        own, refusing = pieces.get(self.index), [one for one in self._listeners if one.refuses]
-        if own is None or not refusing:
+        own_piece, refusing = pieces.get(self.index), [one for one in self._listeners if one.refuses]
+        if own_piece is None or not refusing:
             return pieces
-        operation = self._open_operations.get(own.key)
-        mine = own.part if operation is None else operation.parts.get(own.segment, own.part)
-        kept = {
+        operation = self._open_operations.get(own_piece.key)
+        mine = own_piece.part if operation is None else operation.parts.get(own_piece.segment, own_piece.part)
+        candidates = {
             n: p
             for n, p in pieces.items()
-            if (p.key, p.variable) == (own.key, own.variable) and not contradicts(p.part, mine)
+            if (p.key, p.variable) == (own_piece.key, own_piece.variable) and not contradicts(p.part, mine)
         }
-        alike = {n: p for n, p in kept.items() if fits(p.part, mine)}
-        if 2 * len(alike) > len(kept):
-            kept = alike
+        alike = {n: p for n, p in candidates.items() if fits(p.part, mine)}
+        if 2 * len(alike) > len(candidates):
+            candidates = alike
         for trainer, piece in pieces.items():
-            if trainer not in kept:
+            if trainer not in candidates:
                 given = f"{visible(piece.part.form)} of {visible(piece.variable)}"
                 for listener in refusing:
-                    listener.wrong(trainer, f"it gives a part of {given} where {mine.form} of {own.variable} is summed")
-        return kept
+                    listener.wrong(
+                        trainer, f"it gives a part of {given} where {mine.form} of {own_piece.variable} is summed"
+                    )
+        return candidates
 
     def receive(self, message: Message) -> None:
         """Takes the trainer's part of an operation, or a message of another member."""

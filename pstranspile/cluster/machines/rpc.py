@@ -334,7 +334,7 @@ def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts:
     changes, because all trainers that asked share one answer.
     """
     changed, outputs, together = trainer.role.changed_variables, exchange.outputs, _answer_joiner(counts)
-    own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
+    changed_places = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
     plain = [place for place, name in enumerate(outputs) if is_plain(program, name)]
     declared = program.main_block.vars
     forms = {place: _form(declared[outputs[place]]) for place in plain}
@@ -350,7 +350,7 @@ def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts:
                 held, of = f"{values[place].dtype.name}{list(values[place].shape)}", declared[outputs[place]]
                 message = f"{outputs[place]} is declared as {kind}{list(of.shape)}, but the server holds {held}"
                 raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
-        for place in own:
+        for place in changed_places:
             values[place] = own_copy(values[place])
         return values
 

@@ -229,16 +229,16 @@ class Checks:
     def _look_up(self, message: Message) -> None:
         name, table = message.variable, self._server.scope.values_here.get(message.variable)
         if isinstance(table, LargeTable):
-            rows, each = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
-            kept = 0 if table.any_id else rows  # in a table with a row for every id, any number is valid
+            rows, row_bytes = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
+            row_count = 0 if table.any_id else rows  # in a table with a row for every id, any number is valid
         else:
             held: Any = table.value if isinstance(table, SelectedRows) else table
             if held.__class__ is not np.ndarray or held.ndim < 1:
                 raise Misfit(f"{self._server.name} has no table {visible(name)}")
-            rows, each = len(held), held.nbytes // max(len(held), 1)
-            kept = rows
+            rows, row_bytes = len(held), held.nbytes // max(len(held), 1)
+            row_count = rows
         require_ids(message.payload, 1, rows)
-        _require_answerable(message.payload, each, kept)
+        _require_answerable(message.payload, row_bytes, row_count)
 
     def _prefetch(self, message: Message) -> None:
         block = self._server.prefetch_blocks.get(message.variable)

@@ -346,7 +346,7 @@ def play_server(
         keeper = StateKeeper(
             site, server, place.state, place.every, foreign, on_failure=lambda reason: report(unkept=reason)
         )
-    kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
+    checkpoints = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
     recording = TurnRecorder(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
     parts = place.parts_of(report)
@@ -354,18 +354,18 @@ def play_server(
     watching = ActivityReports(site, report) if report.watched else None
     waits = _Waits(site, report)
     told = _Load(server), _News(report), watching, waits
-    for listener in (*told, foreign, keeper, meetings, kept, Readmission(site, server)):
+    for listener in (*told, foreign, keeper, meetings, checkpoints, Readmission(site, server)):
         if listener is not None:
             site.listen(listener)
-    server.listen(_Updates(report, None if meetings is not None else parts, kept))
+    server.listen(_Updates(report, None if meetings is not None else parts, checkpoints))
     cluster.begin([server], [])
     _check_messages(site, server, foreign)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
         take_server(server, read_part(Path(place.begin), role))
-    if kept is not None:
-        kept.begin(keeper is not None and keeper.file.exists())
+    if checkpoints is not None:
+        checkpoints.begin(keeper is not None and keeper.file.exists())
     if keeper is not None:
         keeper.begin()
     listener = _listen(site, place, None if foreign is None else foreign.service())
@@ -375,7 +375,11 @@ def play_server(
     try:
         with waits.told_at_end():
             _serve(
-                site, server, keeper, report, lambda server: (kept.end() if kept is not None else None, save(server))
+                site,
+                server,
+                keeper,
+                report,
+                lambda server: (checkpoints.end() if checkpoints is not None else None, save(server)),
             )
             done = True
     finally:
@@ -383,7 +387,7 @@ def play_server(
         for closing in (foreign, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
-        for writing in (parts, kept):
+        for writing in (parts, checkpoints):
             if writing is not None:
                 writing.finish()
         if keeper is not None:

@@ -260,7 +260,7 @@ class StateKeeper(SiteListener):
         }
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
         snapshot = take_snapshot(self.server, {}, tables=False)
-        own: dict[str, Any] = {
+        further_state: dict[str, Any] = {
             _JOB: self.site.terms.job,
             _RUN: self._run,
             _PEERS: peers,
@@ -269,5 +269,5 @@ class StateKeeper(SiteListener):
             _ANNOUNCED: list(self.server.announced),
         }
         if self.foreign_trainers is not None:
-            own[_CALLS] = self.foreign_trainers.state(), number
-        return snapshot._replace(state={**snapshot.state, **own})
+            further_state[_CALLS] = self.foreign_trainers.state(), number
+        return snapshot._replace(state={**snapshot.state, **further_state})

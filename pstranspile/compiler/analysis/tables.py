@@ -439,7 +439,7 @@ def _with_tables(
         for name in op.output_names:
             makers.setdefault(name, []).append(op)
     findings: list[Diagnostic] = []
-    made: dict[str, list[Op]] = {}
+    table_ops: dict[str, list[Op]] = {}
     gone = {name for kept in states.values() for name in kept}
     for name, rule in rules.items():
         for part in states[name]:
@@ -448,12 +448,15 @@ def _with_tables(
                 findings.append(at_op("table-large", f"%{name} can't be a large table: {reason}", states[name][part]))
         if not findings:
             (own,) = makers[name]
-            made[name] = [large_table(own, rule), *(table_state(makers[n][0], name) for n in states[name] if n != name)]
+            table_ops[name] = [
+                large_table(own, rule),
+                *(table_state(makers[n][0], name) for n in states[name] if n != name),
+            ]
     ops: list[Op] = []
     for op in startup.main_block.ops:
         names = [*op.output_names]
         if len(names) == 1 and names[0] in gone:
-            ops += made.get(names[0], ())
+            ops += table_ops.get(names[0], ())
         else:
             ops.append(op)
     block = startup.main_block._replace(ops=tuple(ops))

@@ -60,17 +60,19 @@ class Compensation:
         for name in copies:
             self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
         self.backups += ((s.name, name) for name in copies)
-        own = self._mint.mint(f"{s.name}.local_bak")
+        own_copy_name = self._mint.mint(f"{s.name}.local_bak")
         names = [self._mint.mint(f"tmp_dc_output_{self._temporaries + number}") for number in range(4)]
         self._temporaries += len(names)
         local = self.server.blocks[block].vars
         local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
-        local.update((name, Var(name, tensor=tensor)) for name in (own, *names))
+        local.update((name, Var(name, tensor=tensor)) for name in (own_copy_name, *names))
         moved, once, twice, result = names
         origin = derived_origin(origin, COMPENSATE)
         self.server.blocks[block].ops += [
-            make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}, origin=origin),
-            make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}, origin=origin),
+            make_op(
+                "ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own_copy_name]}, origin=origin
+            ),
+            make_op("elementwise_sub", {"X": [s.name], "Y": [own_copy_name]}, {"Out": [moved]}, origin=origin),
             make_op("elementwise_mul", {"X": [moved], "Y": [gradient]}, {"Out": [once]}, origin=origin),
             make_op("elementwise_mul", {"X": [once], "Y": [gradient]}, {"Out": [twice]}, origin=origin),
             make_op("elementwise_add", {"X": [gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
@@ -408,17 +410,17 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     """
     startup, source = initialisers.startup, initialisers.startup.main_block
     variables = {name: _persistable(var) for name, var in server.program.main_block.vars.items()}
-    held, cuts = server.program.main_block.vars, server.cuts
+    server_vars, cuts = server.program.main_block.vars, server.cuts
     targets = _targets(server)
     chosen: set[int] = set()
-    todo = [cuts[name].source if name in cuts else name for name in held] if cuts else list(held)
+    todo = [cuts[name].source if name in cuts else name for name in server_vars] if cuts else list(server_vars)
     for name in todo:  # the list grows by the inputs of the ops found
         for index in initialisers.writers.get(name, ()):
             if index not in chosen:
                 chosen.add(index)
                 inputs = source.ops[index].inputs
                 for needed in chain.from_iterable(inputs.values()) if inputs else ():
-                    if needed not in targets and (needed not in held or needed in cuts):
+                    if needed not in targets and (needed not in server_vars or needed in cuts):
                         todo.append(needed)
                         if needed in source.vars:  # else a reader's queue, made by the process that feeds it
                             variables.setdefault(needed, source.vars[needed]._replace(location=None))

@@ -239,13 +239,13 @@ def _about(
 
 
 def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    own = [row for row in rows if row["origin"] == name]
-    kinds = {row["vtype"] for row in own}
+    parameter_rows = [row for row in rows if row["origin"] == name]
+    kinds = {row["vtype"] for row in parameter_rows}
     if kinds & set(PARAMETERS):
-        count = len(own)
+        count = len(parameter_rows)
         looked_up = "; trainers look its rows up and never hold it" if "RemotePrefetch" in kinds else ""
         cut = f"cut into {count} slices" if count > 1 else "whole on one server"
-        yield f"A parameter of {_dims(own[0]['origin_shape'])}, {cut}{looked_up}."
+        yield f"A parameter of {_dims(parameter_rows[0]['origin_shape'])}, {cut}{looked_up}."
     for row in rows:
         if row["vtype"] in PARAMETERS and row["slice"] == name and row["is_slice"]:
             start, stop = rows_held(row)
@@ -254,7 +254,7 @@ def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Ite
                 f"{row['origin_shape'][0]}, from element {row['offset']} on."
             )
     if "Optimizer" in kinds:
-        if any(row["is_slice"] for row in own):
+        if any(row["is_slice"] for row in parameter_rows):
             yield "State of an optimizer, cut like its parameter: each server keeps the part that goes with its slice."
         else:
             yield "State of an optimizer; every server that updates a part of its parameter has its own."

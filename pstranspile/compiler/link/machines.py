@@ -322,11 +322,11 @@ def _server(role: Role, op: Op) -> Server:
     program, listed = role.main, op.attrs.get("optimize_blocks")
     variables = program.blocks[0].vars
     blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()
-    made: list[tuple[str, ...]] = []
+    initialised_names: list[tuple[str, ...]] = []
     misfits: list[Op] = []
     for initialiser in role.startup.blocks[0].ops:
         outputs = initialiser.outputs
-        made += outputs.values()
+        initialised_names += outputs.values()
         dims = initialiser.attrs.get("shape")
         if dims is not None and outputs.get("Out"):
             var = variables.get(outputs["Out"][0])
@@ -341,7 +341,7 @@ def _server(role: Role, op: Op) -> Server:
         vars=variables,
         misfits=misfits,
         blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
-        initialised=set(chain.from_iterable(made)),
+        initialised=set(chain.from_iterable(initialised_names)),
         receivable_variables=set(op.inputs.get("X", ())),
     )
 
@@ -373,7 +373,7 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
     """Reads one block: the variables it reads from outside, its merges and updates. Returns the variables that it
     writes.
     """
-    made: set[str] = set()
+    written_names: set[str] = set()
     read: list[str] = []
     updated: list[str] = []
     for position, op in enumerate(block.ops):
@@ -381,14 +381,14 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
         before = len(read)
         for names in inputs.values():
             for name in names:
-                if name not in made and name not in known:
+                if name not in written_names and name not in known:
                     read.append(name)
                     server.outside_reads.setdefault(name, (index, op))
         if inputs.get("Param"):
             updated += inputs["Param"]
             server.parameters[inputs["Param"][0]] = op
             gradient = inputs.get("Grad")
-            fed = gradient and (gradient[0] in made or gradient[0] in read)
+            fed = gradient and (gradient[0] in written_names or gradient[0] in read)
             if not fed or op.outputs.get("ParamOut") != inputs["Param"]:
                 server.idle_blocks.append((index, op))
         elif op.type == "sum" and len(read) > before:
@@ -398,13 +398,13 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                 kept = [name for name in inputs["X"] if name in known and name in op.outputs.get("Out", ())]
                 updated += kept
                 server.parameters.update(dict.fromkeys(kept, op))
-        made.update(*op.outputs.values())
+        written_names.update(*op.outputs.values())
     if len(updated) == 1:
         server.feeds.update(dict.fromkeys(read, updated[0]))
     if not updated and block.ops and index != server.rates:
         server.idle_blocks.append((index, block.ops[-1]))
-    server.block_variables[index] = made.union(read)
-    return made
+    server.block_variables[index] = written_names.union(read)
+    return written_names
 
 
 def _read_merge(op: Op, block: Block, position: int) -> ReceivedSum:

@@ -200,14 +200,14 @@ def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
 
 def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
     role, variables = trainer.role, trainer.main.vars
-    given = op.inputs.get("X", ())
+    input_names = op.inputs.get("X", ())
     sections = ints_attr(op, "sections")
-    sent, endpoints = strings_attr(op, "send_varnames") or given, strings_attr(op, "epmap")
+    sent, endpoints = strings_attr(op, "send_varnames") or input_names, strings_attr(op, "epmap")
     if len(sent) != len(endpoints):
         message = f"{len(sent)} variables are sent to {len(endpoints)} servers"
-        yield finding("link-send", role, op, message, next(iter(sent or given), ""))
-    if sections or sent is not given:
-        yield from _check_sections(trainer, op, given, sections, sent)
+        yield finding("link-send", role, op, message, next(iter(sent or input_names), ""))
+    if sections or sent is not input_names:
+        yield from _check_sections(trainer, op, input_names, sections, sent)
     layout = trainer.layouts.get(op.role_vars[0]) if op.role_vars else None
     servers = cluster.servers
     for position, (name, endpoint) in enumerate(zip(sent, endpoints, strict=False)):
@@ -216,17 +216,17 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
             yield finding("link-send", role, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
             continue
         server.senders.setdefault(name, []).append(trainer.number)
-        held = server.vars.get(name)
-        if sent is not given:
-            whole = variables.get(given[0]) if given else None
+        server_var = server.vars.get(name)
+        if sent is not input_names:
+            whole = variables.get(input_names[0]) if input_names else None
             rows = sections[position] if position < len(sections) else -1
-            fits = whole is not None and held is not None and is_slice_type(held, rows, whole)
+            fits = whole is not None and server_var is not None and is_slice_type(server_var, rows, whole)
             mine = f"{rows} rows of {describe_type(whole)}"
         else:
-            fits, mine = same_type(variables.get(name), held), ""
+            fits, mine = same_type(variables.get(name), server_var), ""
         if not fits:
             mine = mine or describe_type(variables.get(name))
-            message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(held)} there"
+            message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(server_var)} there"
             yield finding("link-send", role, op, message, name)
         if layout is not None:
             yield from _check_place(trainer, op, server, position, name, layout)
@@ -351,20 +351,22 @@ def _check_program(
             )
         for name, endpoint in zip(names, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
-            held = server.vars.get(name) if server else None
-            if server is None or held is None or not held.persistable:
+            server_var = server.vars.get(name) if server else None
+            if server is None or server_var is None or not server_var.persistable:
                 yield finding("link-receive", trainer.role, op, f"{endpoint!r} does not hold %{name}", name)
                 continue
             counts = server.fetched_at_startup if startup else server.fetch_counts
             counts[name] = counts.get(name, 0) + 1
             if whole is not None:
-                rows += held.shape[0] if held.shape else 0
-                fits = held.dtype is whole.dtype and held.shape[1:] == whole.shape[1:]
+                rows += server_var.shape[0] if server_var.shape else 0
+                fits = server_var.dtype is whole.dtype and server_var.shape[1:] == whole.shape[1:]
             else:
-                fits = names is not outputs or same_type(variables.get(name), held)
+                fits = names is not outputs or same_type(variables.get(name), server_var)
             if not fits:
                 mine = describe_type(whole or variables.get(name))
-                message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(held)} there"
+                message = (
+                    f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(server_var)} there"
+                )
                 yield finding("link-receive", trainer.role, op, message, name)
             owners = cluster.owners.get(name)
             if owners is None or len(owners) != 1 or owners[0] != endpoint:
@@ -544,16 +546,15 @@ def _check_rows(
     trainer: Trainer, op: Op, server: Server, table: str, result: str, servers: int
 ) -> Iterator[Diagnostic]:
     """Checks that the server has its share of the table's rows, with the width that the trainer expects."""
-    whole, held, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
-    if whole is None or held is None or not whole.shape:
-        message = f"%{table} is {describe_type(whole)} here, {describe_type(held)} on {server.role.name}"
+    whole, server_var, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
+    if whole is None or server_var is None or not whole.shape:
+        message = f"%{table} is {describe_type(whole)} here, {describe_type(server_var)} on {server.role.name}"
         yield finding("link-prefetch", trainer.role, op, message, table)
         return
     share = (-(-whole.shape[0] // servers), *whole.shape[1:])
-    if held.shape != share or held.dtype is not whole.dtype:
-        message = (
-            f"%{table} is {describe_type(held)} on {server.role.name}, {list(share)} is its share of {servers} servers"
-        )
+    if server_var.shape != share or server_var.dtype is not whole.dtype:
+        there = f"{describe_type(server_var)} on {server.role.name}"
+        message = f"%{table} is {there}, {list(share)} is its share of {servers} servers"
         yield finding("link-prefetch", trainer.role, op, message, table)
     if rows is None or rows.shape[1:] != whole.shape[1:] or rows.dtype is not whole.dtype:
         yield finding(
@@ -665,15 +666,17 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
     again = table in trainer.layouts
     for name, height, endpoint in zip(names, heights, endpoints, strict=False):
         server = cluster.servers.get(endpoint)
-        held = server.vars.get(name) if server else None
-        if server is None or held is None or not held.persistable:
+        server_var = server.vars.get(name) if server else None
+        if server is None or server_var is None or not server_var.persistable:
             yield finding("link-lookup", role, op, f"{endpoint!r} does not hold %{name}, a slice of %{table}", name)
             continue
         server.looked_up.add(name)
         if not again:
             server.fetch_counts[name] = server.fetch_counts.get(name, 0) + 1
-        if held.dtype is not whole.dtype or held.shape != (height, *dims[1:]):
-            message = f"%{name} is {describe_type(held)} on {server.role.name}, the lookup takes {height} rows of it"
+        if server_var.dtype is not whole.dtype or server_var.shape != (height, *dims[1:]):
+            message = (
+                f"%{name} is {describe_type(server_var)} on {server.role.name}, the lookup takes {height} rows of it"
+            )
             yield finding("link-lookup", role, op, message, name)
         owners = cluster.owners.get(name)
         if owners != [endpoint]:
@@ -738,25 +741,25 @@ def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> It
     """
     role, absent = trainer.role, faked.difference(trainer.startup_layouts)
     lookups = {id(op): op for op in results.values()}
-    made: set[str] = set()
+    available_names: set[str] = set()
     awaited: dict[str, Op] = {}
     for op in trainer.main.program.blocks[0].ops:
         for slot, names in op.inputs.items():
             for name in names:
-                if name in results and name not in made:
+                if name in results and name not in available_names:
                     message = f"%{name} is used by {op.type} before it is looked up"
                     yield finding("link-order", role, results[name], message, name)
-                    made.add(name)
+                    available_names.add(name)
                 elif name in absent and _reads_values(op, slot) and not op.attrs.get("table_names"):
                     yield finding("link-unfetched", role, op, f"%{name} has no value on this machine", name)
         for names in op.outputs.values():
-            made.update(names)
+            available_names.update(names)
             for name in names:
                 if name in awaited:
                     message = f"it takes the ids %{name}, which {op.type} makes after it"
                     yield finding("link-order", role, awaited[name], message, name)
         if id(op) in lookups:
-            awaited.update((name, op) for name in op.inputs.get("Ids", ()) if name not in made)
+            awaited.update((name, op) for name in op.inputs.get("Ids", ()) if name not in available_names)
 
 
 # Delay compensation: a server keeps, for each trainer, a copy of every slice as that trainer saw it last.
@@ -826,15 +829,17 @@ def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
         for name in op.inputs.get("X", ()):
             for endpoint in strings_attr(op, "epmap"):
                 server = cluster.servers.get(endpoint)
-                held = server.vars.get(name) if server else None
-                if server is None or held is None:
+                server_var = server.vars.get(name) if server else None
+                if server is None or server_var is None:
                     message = f"%{name} goes to {endpoint!r}, which does not know it"
                     yield finding("link-counter", trainer.role, op, message, name)
                     continue
                 server.notices.setdefault(name, []).append(trainer.number)
                 mine = trainer.main.vars.get(name)
-                if not same_type(mine, held):
-                    message = f"%{name} is {describe_type(mine)} here, {describe_type(held)} on {server.role.name}"
+                if not same_type(mine, server_var):
+                    message = (
+                        f"%{name} is {describe_type(mine)} here, {describe_type(server_var)} on {server.role.name}"
+                    )
                     yield finding("link-counter", trainer.role, op, message, name)
 
 
@@ -937,9 +942,9 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
     for entry in strings_attr(op, "sparse_grad_to_param"):
         name, _, parameter = entry.rpartition(":")
         paired.add(name)
-        held = server.vars.get(parameter)
+        server_var = server.vars.get(parameter)
         touched = server.block_variables.get(mapped.get(name, -1), ())
-        if name not in mapped or held is None or parameter not in touched:
+        if name not in mapped or server_var is None or parameter not in touched:
             yield finding(
                 "link-blocks", role, op, f"sparse_grad_to_param names {entry!r}, which no block updates", name
             )
@@ -950,9 +955,9 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
         table = server.feeds.get(name) or next(
             iter(server.parameters.keys() & server.block_variables.get(block, ())), ""
         )
-        held, update = server.vars.get(table), server.parameters.get(table)
+        server_var, update = server.vars.get(table), server.parameters.get(table)
         direct = update is not None and (update.type == "sum" or update.inputs.get("Grad") == (name,))
-        if direct and held is not None and held.kind is VarKind.LOD_TENSOR:
+        if direct and server_var is not None and server_var.kind is VarKind.LOD_TENSOR:
             yield finding("link-blocks", role, op, f"sparse_grad_to_param does not name %{name}", name)
 
 

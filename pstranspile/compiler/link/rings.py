@@ -91,9 +91,9 @@ def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
     model: tuple[Trainer, dict[int, tuple[str, ...]]] | None = None
     ranks: dict[int, str] = {}
     for trainer in cluster.trainers:
-        own: dict[int, tuple[str, ...]] = {}
+        joined_rings: dict[int, tuple[str, ...]] = {}
         ranks_given: set[int] = set()
-        yield from _join(trainer, len(cluster.trainers), own, ranks_given)
+        yield from _join(trainer, len(cluster.trainers), joined_rings, ranks_given)
         if not ranks_given:
             if model is not None:
                 yield finding(
@@ -107,9 +107,9 @@ def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
             message = f"it says it is rank {', '.join(map(str, sorted(ranks_given)))} of {len(cluster.trainers)}{other}"
             yield finding("link-ring", trainer.role, op, message, op.input("X") or "")
         ranks.setdefault(rank, trainer.role.name)
-        model = model or (trainer, own)
-        if own != model[1]:
-            message = f"it joins the rings {_rings(own)}, {model[0].role.name} joins {_rings(model[1])}"
+        model = model or (trainer, joined_rings)
+        if joined_rings != model[1]:
+            message = f"it joins the rings {_rings(joined_rings)}, {model[0].role.name} joins {_rings(model[1])}"
             yield finding("link-ring", trainer.role, op, message, op.input("X") or "")
 
 

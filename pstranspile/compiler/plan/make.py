@@ -249,16 +249,18 @@ def share_of(plan: Plan, facts: Facts, counters: Sequence[SharedCounter]) -> Pla
 
     It is the whole plan if the program updates all of them.
     """
-    own = {update.parameter: update.gradient for update in facts.updates}
-    if len(own) == len(plan.parameters) and all(own[p.name] == p.gradient for p in plan.parameters):
+    gradient_names = {update.parameter: update.gradient for update in facts.updates}
+    if len(gradient_names) == len(plan.parameters) and all(
+        gradient_names[p.name] == p.gradient for p in plan.parameters
+    ):
         return replace(plan, groups=facts.groups, counters=tuple(counters))
     mint = NameMint(facts.program.main_block.vars)
     suffixes = [trainer_suffix(i) for i in range(plan.trainers)] if plan.per_trainer else []
-    kept = [i for i, parameter in enumerate(plan.parameters) if parameter.name in own]
+    kept = [i for i, parameter in enumerate(plan.parameters) if parameter.name in gradient_names]
     place = {index: number for number, index in enumerate(kept)}
     return replace(
         plan,
-        parameters=tuple(_with_gradient(plan.parameters[i], own, mint, suffixes) for i in kept),
+        parameters=tuple(_with_gradient(plan.parameters[i], gradient_names, mint, suffixes) for i in kept),
         send_order=tuple(place[i] for i in plan.send_order if i in place),
         groups=facts.groups,
         counters=tuple(counters),

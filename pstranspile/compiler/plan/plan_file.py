@@ -329,27 +329,31 @@ def _of_json(source: SourceText) -> PlanFile:
     """The plan in a plan.json: the rows of its `distributed_vars` that are parameters."""
     place = Location(source.file)
     try:
-        held: Any = json.loads(source.text)
+        document: Any = json.loads(source.text)
     except (ValueError, RecursionError) as problem:
         raise DiagnosticError([error("plan-syntax", f"not JSON: {describe_json_error(problem)}", place)]) from None
-    if held.get("version") != VERSION or type(held["version"]) is not int:
+    if document.get("version") != VERSION or type(document["version"]) is not int:
         message = (
-            f"this is not a plan of version {VERSION} (`version` is {visible(json.dumps(held.get('version')), 40)})"
+            f"this is not a plan of version {VERSION} (`version` is {visible(json.dumps(document.get('version')), 40)})"
         )
         raise DiagnosticError([error("plan-syntax", message, place)])
     try:
-        job = (_kind(held["mode"], str), _kind(held["trainers"], int), _endpoints(json.dumps(held["pservers"])))
+        job = (
+            _kind(document["mode"], str),
+            _kind(document["trainers"], int),
+            _endpoints(json.dumps(document["pservers"])),
+        )
         if job[2] is None:
             raise ValueError("pservers is no list of servers")
-        table = held["distributed_lookup_table"]
+        table = document["distributed_lookup_table"]
         given: list[dict[str, Any]] = [
-            _kind(row, dict) for row in cast("list[Any]", _kind(held["distributed_vars"], list))
+            _kind(row, dict) for row in cast("list[Any]", _kind(document["distributed_vars"], list))
         ]
         rows = [row for row in given if row["vtype"] in _PLACED and row["origin"] != table]
         first = _first_row(source)
         at = {id(row): _row_at(source, first, number) for number, row in enumerate(given)}
         lines = tuple(_line_of_row(row, at[id(row)]) for row in rows)
-        made_for = _kind(held["source"], str)
+        made_for = _kind(document["source"], str)
     except (ValueError, TypeError, LookupError) as problem:
         reason = f"{problem} is missing" if isinstance(problem, KeyError) else str(problem)
         raise DiagnosticError([error("plan-syntax", f"not a plan: {reason}", place)]) from None

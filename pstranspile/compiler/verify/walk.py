@@ -130,16 +130,16 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
     for name, value in op.attrs.items():
         spec = known.get(name)
         kind = spec.kind if spec is not None else ANY_OP.get(name)
-        given = KINDS.get(type(value))
+        value_kind = KINDS.get(type(value))
         if kind is None and schema is not None:
             hint = suggestion(name, [other for other in known if other not in op.attrs])
             message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
             focus = findings.attribute_focus(op, name)
             findings.op("extra-attribute", message, place, focus=focus, severity=Severity.WARNING)
-        elif kind is not None and kind is not given and (given, kind) not in _ALIKE:
-            is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
+        elif kind is not None and kind is not value_kind and (value_kind, kind) not in _ALIKE:
+            is_kind = f"of kind {ATTR_KIND_TEXT[value_kind]}" if value_kind is not None else f"a {type(value).__name__}"
             message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
-            converted = (given, kind) in _CONVERTED
+            converted = (value_kind, kind) in _CONVERTED
             severity = Severity.WARNING if converted else Severity.ERROR
             focus = findings.attribute_focus(op, name)
             findings.op("attribute-kind", message, place, focus=focus, severity=severity)

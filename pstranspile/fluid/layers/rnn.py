@@ -745,7 +745,7 @@ def lstm(
     helper, width = LayerHelper("cudnn_lstm", name=name), input.shape[-1]
     count = _weights(width, hidden_size, num_layers, 2 if is_bidirec else 1)
     weight = helper.create_parameter(None, [count], input.dtype, default_initializer=default_initializer)
-    made = [helper.create_variable_for_type_inference(input.dtype) for _ in range(3)]
+    results = [helper.create_variable_for_type_inference(input.dtype) for _ in range(3)]
     cache = helper.create_variable(persistable=True, type=VarType.RAW, stop_gradient=True)
     attrs = {
         "max_len": max_len,
@@ -758,9 +758,9 @@ def lstm(
         "seed": seed,
     }
     inputs = {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight, "Cache": cache}
-    outputs = dict(zip(("Out", "last_h", "last_c"), made, strict=True))
+    outputs = dict(zip(("Out", "last_h", "last_c"), results, strict=True))
     helper.append_op(type="cudnn_lstm", inputs=inputs, outputs=outputs, attrs=attrs)
-    return tuple(made)
+    return tuple(results)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

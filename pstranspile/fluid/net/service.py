@@ -560,17 +560,17 @@ class FluidService(ForeignTrainers):
 
     def _notify(self, call: _Call) -> None:
         self._require_value(call.message.varname)
-        payload, held = call.value, self.server.scope.get(call.message.varname)
+        payload, counter = call.value, self.server.scope.get(call.message.varname)
         if payload.__class__ is not np.ndarray:
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings no number")
-        if held.__class__ is not np.ndarray or held.dtype.kind != "i":
+        if counter.__class__ is not np.ndarray or counter.dtype.kind != "i":
             raise CallRefused(calls.INVALID, f"{call.message.varname} is no step counter of {self.server.name}")
-        if payload.dtype != held.dtype or payload.size != held.size:
-            wanted = form_of(held)
+        if payload.dtype != counter.dtype or payload.size != counter.size:
+            wanted = form_of(counter)
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings {form_of(payload)}, not {wanted}")
         if payload.size and not 0 <= payload.min() <= payload.max() < MOST_COUNTED:
             raise CallRefused(calls.INVALID, f"{call.message.varname} counts {payload.reshape(-1)[0]} steps")
-        self._post(call, kinds.NOTIFY, call.message.varname, payload.reshape(held.shape))
+        self._post(call, kinds.NOTIFY, call.message.varname, payload.reshape(counter.shape))
         call.answer()
 
     # messages

@@ -127,15 +127,17 @@ class Devices:
     ) -> dict[str, list[Any]]:
         """For each fetched variable that forward ops write, the value that each device computes from its rows."""
         forward = self._forward_of(program)
-        own = [name for name in names if name in forward.written_names and name not in forward.persistable_names]
-        result: dict[str, list[Any]] = {name: [] for name in own}
-        for device, share in enumerate(fed if own else ()):
+        written_names = [
+            name for name in names if name in forward.written_names and name not in forward.persistable_names
+        ]
+        result: dict[str, list[Any]] = {name: [] for name in written_names}
+        for device, share in enumerate(fed if written_names else ()):
             there = forward.scope_of(device, scope)
             for name in forward.persistable_names:
                 there.values_here.pop(name, None)
                 if (value := scope.get(name)) is not None:
                     there[name] = value
-            for name, value in run(forward.program, share, own, there, slices=slices).items():
+            for name, value in run(forward.program, share, written_names, there, slices=slices).items():
                 result[name].append(value)
         return result
 

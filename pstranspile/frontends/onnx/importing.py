@@ -149,7 +149,7 @@ _WORK: dict[str, Work] = {
 
 def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None:
     """The cost of computing a node; None if it can't be determined before, or for nodes that are never computed."""
-    given = [arrays[name] for name in node.input if name]
+    inputs = [arrays[name] for name in node.input if name]
     if node.op_type == "Constant":
         return _of_constant(node)
     if node.op_type not in _WORK:
@@ -159,8 +159,8 @@ def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None
         return None
     counts = [math.prod(held.dims) for held in made]
     size = sum(count * held.width for count, held in zip(counts, made, strict=True))
-    handled = sum(array.size for array in given) + sum(counts)
-    return Cost(size, _WORK[node.op_type](node, given, handled))
+    handled = sum(array.size for array in inputs) + sum(counts)
+    return Cost(size, _WORK[node.op_type](node, inputs, handled))
 
 
 def _of_constant(node: Any) -> Cost:
@@ -191,15 +191,15 @@ def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Resu
         inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small, opset_imports=sets)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return None
-    made: list[_ResultSize] = []
+    results: list[_ResultSize] = []
     for name in filter(None, node.output):
         tensor = inferred[name].tensor_type if name in inferred else None
         if tensor is None or not tensor.HasField("shape"):
             return None
         if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
             return None
-        made.append(_ResultSize(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
-    return made
+        results.append(_ResultSize(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
+    return results
 
 
 def _width(kind: int) -> int:
@@ -413,18 +413,18 @@ def _fill(node: Any, given: Mapping[str, Any]) -> None:
     """Replaces attributes that refer to attributes of the function by their values, and removes those
     without a value.
     """
-    kept: list[Any] = []
-    for held in node.attribute:
-        if held.ref_attr_name:
-            if held.ref_attr_name not in given:
+    attributes: list[Any] = []
+    for node_attribute in node.attribute:
+        if node_attribute.ref_attr_name:
+            if node_attribute.ref_attr_name not in given:
                 continue
             copy = library().AttributeProto()
-            copy.CopyFrom(given[held.ref_attr_name])
-            copy.name = held.name
-            kept.append(copy)
+            copy.CopyFrom(given[node_attribute.ref_attr_name])
+            copy.name = node_attribute.name
+            attributes.append(copy)
         else:
-            kept.append(held)
-    made = library().NodeProto(attribute=kept)
+            attributes.append(node_attribute)
+    made = library().NodeProto(attribute=attributes)
     del node.attribute[:]
     node.attribute.extend(made.attribute)
 

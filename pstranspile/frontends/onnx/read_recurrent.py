@@ -48,19 +48,19 @@ class _DirectionResults(NamedTuple):
 
 @onnx_reader("RNN", "GRU", "LSTM")
 def _recurrent(node: Any, reading: GraphReading) -> None:
-    given: dict[str, str] = dict(zip(_INPUTS, [*node.input, *[""] * len(_INPUTS)], strict=False))
+    inputs: dict[str, str] = dict(zip(_INPUTS, [*node.input, *[""] * len(_INPUTS)], strict=False))
     batch_first = bool(attribute(node, "layout", 0))
     if batch_first:
         for name in ("x", "h", "c"):
-            if given[name]:
-                given[name] = _swap_first_dims(given[name], reading)
+            if inputs[name]:
+                inputs[name] = _swap_first_dims(inputs[name], reading)
     way = attribute(node, "direction", "forward")
     directions = 2 if way == "bidirectional" else 1
     net = _Net(
         node.op_type,
-        given,
+        inputs,
         _functions(node, directions),
-        attribute(node, "hidden_size") or reading.dims(given["r"])[-1],
+        attribute(node, "hidden_size") or reading.dims(inputs["r"])[-1],
         directions,
         float(attribute(node, "clip", 0.0)),
         node,
@@ -88,16 +88,16 @@ def _with_dim(value: str, axis: int, reading: GraphReading) -> str:
 
 
 def _concat_directions(parts: list[str], out: str, axis: int, batch_first: bool, reading: GraphReading) -> None:
-    made = reading.temp(out) if batch_first else out
+    result = reading.temp(out) if batch_first else out
     if len(parts) > 1:
-        reading.op("concat", {"X": parts}, {"Out": made}, axis=axis)
+        reading.op("concat", {"X": parts}, {"Out": result}, axis=axis)
     else:
-        reading.op("assign", {"X": parts[0]}, {"Out": made})
+        reading.op("assign", {"X": parts[0]}, {"Out": result})
     if (
         batch_first
     ):  # [steps, directions, rows, ...] as [rows, steps, directions, ...], states as [rows, directions, ...]
         order = [2, 0, 1, 3] if axis else [1, 0, 2]
-        transpose(made, out, order, reading)
+        transpose(result, out, order, reading)
 
 
 # The functions of gates

@@ -510,21 +510,21 @@ class Statement:
         op_type: str,
         schema: SchemaView | None,
     ) -> Slots:
-        given: dict[str, tuple[str, ...]] = {}
+        given_slots: dict[str, tuple[str, ...]] = {}
         absent: set[str] = set()
         for name, names in slots:
             slot = self.plain(name, read_word)
-            if slot in given or slot in absent:
+            if slot in given_slots or slot in absent:
                 self.context.report("duplicate-name", f"slot `{slot}` is written twice", name)
             if names is not None:
-                given[slot] = names
+                given_slots[slot] = names
                 continue
             absent.add(slot)
             if schema is not None and slot not in schema.inputs:
                 hint = did_you_mean(slot, schema.inputs)
                 self.context.report("unknown-absent-slot", f"{op_type} has no input `{slot}`{hint}", name)
         merged = {slot: names for slot, names in base.items() if slot not in absent}
-        merged.update(given)
+        merged.update(given_slots)
         return FrozenMap(merged) if merged else EMPTY
 
     def _role(self) -> tuple[OpRole | None, tuple[str, ...], bool]:
@@ -602,7 +602,7 @@ class Statement:
         """Reads the attributes in braces and adds the defaults of the op type: (attributes, role variables as
         `merge_attributes` gives them).
         """
-        given: dict[str, AttrValue] = {}
+        given_values: dict[str, AttrValue] = {}
         absent: set[str] = set()
         seen: set[str] = set()
         language = self.context.language
@@ -621,8 +621,8 @@ class Statement:
                 continue
             kind = self._kind(written, written.literal, attribute, op_type, schema)
             if kind is not None:
-                given[attribute] = self._value(written.literal, kind)
-        return merge_attributes(given, frozenset(absent), language.defaults(schema))
+                given_values[attribute] = self._value(written.literal, kind)
+        return merge_attributes(given_values, frozenset(absent), language.defaults(schema))
 
     def _kind(
         self, written: WrittenAttribute, literal: Literal, attribute: str, op_type: str, schema: SchemaView | None

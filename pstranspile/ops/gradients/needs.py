@@ -55,22 +55,22 @@ def _added_up(block: Block, forward: Block) -> Block:
             ops.append(op)
             continue
         versions = {f"{name}{SUFFIX}": version.writes for name, version in history.read_by(op).items()}
-        given = set(op.input_names)
+        input_names = set(op.input_names)
         first = next(iter(op.input_names), "") if op.type == "sum" else ""
         added: list[str] = []
         for name in dict.fromkeys(op.output_names):
             of_terms[name] = of_terms.get(first, versions.get(name.partition(SUFFIX)[0] + SUFFIX))
-            if name in waiting and name not in given:
+            if name in waiting and name not in input_names:
                 version = waiting.pop(name)
                 if None in (version, of_terms[name]) or version == of_terms[name]:
                     added.append(name)  # otherwise it belongs to a value that was overwritten
-        for name in given & waiting.keys():
+        for name in input_names & waiting.keys():
             del waiting[name]
         ops += [*(_op("assign", (name,), name + KEPT) for name in added), op]
         ops += [_op("sum", (name + KEPT, name), name) for name in added]
         declared.update((n + KEPT, declared[n]._replace(name=n + KEPT)) for n in added if n in declared)
         if op.type == "while_grad":
-            waiting.update((name, versions.get(name)) for name in op.outputs.get("X@GRAD", ()) if name in given)
+            waiting.update((name, versions.get(name)) for name in op.outputs.get("X@GRAD", ()) if name in input_names)
     return block._replace(vars=type(block.vars)(declared), ops=tuple(ops)) if len(ops) > len(block.ops) else block
 
 

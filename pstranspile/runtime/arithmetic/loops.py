@@ -221,7 +221,7 @@ def lstm_back(
     if not CALLS_NUMPY or gates.dtype != np.float32:
         return None
     states, of_cells, of_gates = (np.empty_like(value) for value in (outputs, cells, gates))
-    made = LstmGradients(
+    gradients = LstmGradients(
         np.zeros_like(first[0]),
         np.zeros_like(first[1]),
         states,
@@ -230,8 +230,8 @@ def lstm_back(
         of_gates,
         np.empty_like(gates),
     )
-    done = _loops.lstm_back(*values, grad, *first, *weights, *steps, tanh_of_projection, peepholes, *made)
-    return made if done else None
+    done = _loops.lstm_back(*values, grad, *first, *weights, *steps, tanh_of_projection, peepholes, *gradients)
+    return gradients if done else None
 
 
 def lstm_unit(x: Array, before: Array, bias: float, cell: Array, hidden: Array) -> bool:

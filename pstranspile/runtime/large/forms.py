@@ -209,17 +209,17 @@ def concat_tables(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]
     pairs.sort(key=lambda pair: pair[0])
     if len(pairs) == 1 and not pairs[0][0]:
         return pairs[0][1]
-    held = [
+    row_parts = [
         rows._replace(ids=rows.ids + start, waiting=rows.waiting + start, dropped=rows.dropped + start)
         for start, rows in pairs
     ]
     arrays = {
-        name: np.concatenate([getattr(rows, name) for rows in held])
+        name: np.concatenate([getattr(rows, name) for rows in row_parts])
         for name in ("ids", "numbers", "seen", "scores", "waiting", "counts", "dropped")
     }
     if len(set(starts)) < len(starts):
         _sort(arrays)
-    updates, saved = max(rows.updates for rows in held), max(rows.saved for rows in held)
+    updates, saved = max(rows.updates for rows in row_parts), max(rows.saved for rows in row_parts)
     return TableRows(**arrays, updates=updates, saved=saved)
 
 

@@ -929,7 +929,7 @@ class DrawnValues:
 
     def take(self, ids: Array) -> Array:
         """The initial values of rows with these distinct ids, in ascending order, which are remembered no longer."""
-        kept: list[tuple[Array, Array]] = []
+        remaining_parts: list[tuple[Array, Array]] = []
         missing, out = np.arange(len(ids)), None
         for part in self._parts:
             known, rows = part
@@ -939,13 +939,13 @@ class DrawnValues:
             places = np.minimum(known.searchsorted(ids[missing]), len(known) - 1)
             hits = known[places] == ids[missing]
             if not hits.any():
-                kept.append(part)
+                remaining_parts.append(part)
                 continue
             if out is None:
                 out = np.empty((len(ids), *rows.shape[1:]), rows.dtype)
             out[missing[hits]] = rows[places[hits]]
             missing = missing[~hits]
-        self._parts = kept
+        self._parts = remaining_parts
         if out is None:
             return self._draw(ids)
         if len(missing):

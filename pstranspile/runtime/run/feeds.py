@@ -471,22 +471,26 @@ class FedRows:
             return types.get(name) or declared_tensor(name)
 
         for op in self._program.main_block.ops:
-            of = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
-            if not of:
+            input_origins = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
+            if not input_origins:
                 continue
-            made: Types = {}
+            result_types: Types = {}
             try:
-                made = infer_types(op, known_tensor)
+                result_types = infer_types(op, known_tensor)
                 meet = _side_by_side(op, types, origins)
             except ShapeError:
-                meet = [*of] if _fits(op, declared_tensor) and _fits_with_equal_rows(op, known_tensor, origins) else []
+                meet = (
+                    [*input_origins]
+                    if _fits(op, declared_tensor) and _fits_with_equal_rows(op, known_tensor, origins)
+                    else []
+                )
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
                     return UnequalRows((one, other), (shapes[one][0], shapes[other][0]), op)
             for slot, names in op.outputs.items():
-                for name, tensor in zip(names, made.get(slot, (None,) * len(names)), strict=False):
+                for name, tensor in zip(names, result_types.get(slot, (None,) * len(names)), strict=False):
                     types.pop(name, None)
-                    origins[name] = of
+                    origins[name] = input_origins
                     if tensor is not None and tensor.shape:
                         types[name] = tensor
         return None

@@ -229,9 +229,9 @@ def _slots(program: Program, bound: BoundOp) -> Slots | None:
         return None
     updated = {result.names[0]: place for place, result in enumerate(bound.results) if result.names}
     variables = program.main_block.vars
-    kept: list[str] = []
-    given: list[str] = []
-    shared: list[str] = []
+    updated_slots: list[str] = []
+    gradient_slots: list[str] = []
+    shared_slots: list[str] = []
     numbers: dict[str, int] = {}
     for argument in bound.arguments:
         slot, names, duplicable, may_lack = argument
@@ -244,12 +244,12 @@ def _slots(program: Program, bound: BoundOp) -> Slots | None:
             return None
         follows = schema.slicing[slot] is Slicing.FOLLOWS
         if names[0] in updated and var.persistable:
-            kept.append(slot)
+            updated_slots.append(slot)
             if not follows:
                 numbers[slot] = updated[names[0]]
             del updated[names[0]]
         else:
-            (given if follows else shared).append(slot)
-    if updated or kept[:1] != ["Param"]:
+            (gradient_slots if follows else shared_slots).append(slot)
+    if updated or updated_slots[:1] != ["Param"]:
         return None
-    return Slots(tuple(kept), tuple(given), tuple(shared), FrozenMap(numbers))
+    return Slots(tuple(updated_slots), tuple(gradient_slots), tuple(shared_slots), FrozenMap(numbers))

@@ -106,7 +106,7 @@ class LocalValues(ABC):
         """Adds lines after which the locals of all inputs of an op hold no LoD, if its kernel takes none; returns False
         if that is not possible.
         """
-        made = [name for name in bound.makes if name != EMPTY_NAME]
+        result_names = [name for name in bound.makes if name != EMPTY_NAME]
         if (
             bound.sees_lod
             or self._least(bound) is not ValueKind.ANYTHING
@@ -116,7 +116,7 @@ class LocalValues(ABC):
         ragged = [
             name for name in bound.reads if name not in self.split_names and self.kinds[name] is ValueKind.ANYTHING
         ]
-        if any(map(self._persistable, (*made, *ragged))) or not self.kinds.keys().isdisjoint(made):
+        if any(map(self._persistable, (*result_names, *ragged))) or not self.kinds.keys().isdisjoint(result_names):
             return False
         for name in ragged:
             v = self._local(name)

@@ -148,16 +148,16 @@ class RowFeeds:
         fed.
         """
         try:
-            given = self._feed(number)
+            step_feed = self._feed(number)
         except DiagnosticError as problem:
             at_step = Note(f"in step {number + 1}")
             raise DiagnosticError(
                 one._replace(notes=(*one.notes, at_step)) if one.code == "data-row" else one
                 for one in problem.diagnostics
             ) from None
-        if given is None:
+        if step_feed is None:
             require_steps(number, max(number + 1, self._step_count), self._source)
-        return dict(given or {})
+        return dict(step_feed or {})
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if there are data for fewer steps, as far as it is known before they are fed."""
@@ -748,7 +748,7 @@ def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple
     """
     left: dict[str, None] = {}
     fed: set[str] = set()
-    kept = ArrayFile({}, arrays.file)
+    result = ArrayFile({}, arrays.file)
     for key, array in arrays.items():
         match, owner = _TRAINER.match(key), _owner(key, programs)
         name = key[match.end() if match else 0 :]
@@ -756,11 +756,11 @@ def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple
         name = name[len(owner) + 1 :] if owner else name
         variables = [variable_of(name, program.main_block.vars) for program in own]
         if any(variable in program.main_block.vars for variable, program in zip(variables, own, strict=True)):
-            kept[key] = array
+            result[key] = array
             fed.update(variables)
         else:
             left[variables[0]] = None
-    return kept, left_out_of_feed(left, programs.values(), fed, place_of(arrays))
+    return result, left_out_of_feed(left, programs.values(), fed, place_of(arrays))
 
 
 def left_out_of_feed(

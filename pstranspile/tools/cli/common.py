@@ -339,19 +339,19 @@ def begun_with(
 
     `resumed`: the run goes on from a checkpoint, which has all values. Raises DiagnosticError.
     """
-    given: Mapping[str, Any] = {}
+    loaded_values: Mapping[str, Any] = {}
     if path:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
         starting = starting_values(path, program, startup)
         report(starting.warnings)
-        given = starting.values
-    values = {**start, **given}
+        loaded_values = starting.values
+    values = {**start, **loaded_values}
     if values and not resumed:
         from pstranspile.runtime.run.files import not_finite
 
-        others = {name: value for name, value in start.items() if name not in given}
-        report([*not_finite(given, program, path or ""), *not_finite(others, program, "")])
+        others = {name: value for name, value in start.items() if name not in loaded_values}
+        report([*not_finite(loaded_values, program, path or ""), *not_finite(others, program, "")])
     unset = [] if resumed or startup is None else _unset(startup, values)
     if unset:
         shown = name_list([f"%{name}" for name in unset], MOST_NAMED)

@@ -130,13 +130,13 @@ def _write_values(
     parser: argparse.ArgumentParser, options: argparse.Namespace, values: Mapping[str, NDArray[Any]], noun: str
 ) -> None:
     """Writes the values of a model to the file of `--params`; wrong usage if there are some and no such file."""
-    held = quantity(len(values), noun)
+    value_count = quantity(len(values), noun)
     if values and not options.params:
-        parser.error(f"the model holds {held}; --params FILE.npz says where they go")
+        parser.error(f"the model holds {value_count}; --params FILE.npz says where they go")
     if options.params:
         if not values:
             parser.error(f"--params is about models, which hold their parameters; {options.input} gives none")
         from pstranspile.runtime.run.files import write_arrays
 
-        with telling(options.params, f"the model's {held}, for --init of run and check"):
+        with telling(options.params, f"the model's {value_count}, for --init of run and check"):
             write_arrays(options.params, values)

@@ -217,15 +217,15 @@ def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
 
 def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> tuple[int, int] | None:
     """The fewest and the most of `--trainers 2..8`, of which the job begins with the fewest; None for one number."""
-    given: str = getattr(options, name) or ""
-    if ".." not in given:
+    text: str = getattr(options, name) or ""
+    if ".." not in text:
         return None
-    match = _RANGE.fullmatch(given)
+    match = _RANGE.fullmatch(text)
     if match is None:
-        parser.error(f"--{name} {given}: give the fewest and the most as 2..8, from 1 on")
+        parser.error(f"--{name} {text}: give the fewest and the most as 2..8, from 1 on")
     least, most = int(match[1]), int(match[2])
     if least > most:
-        parser.error(f"--{name} {given}: the first number is the larger one")
+        parser.error(f"--{name} {text}: the first number is the larger one")
     setattr(options, name, match[1])
     return least, most
 

@@ -235,15 +235,15 @@ def _run(
     feeds: GivenFeeds | None
     fed = 0
     programs = step_programs(module) if options.program else {MAIN: module.main}
-    given = read_feed(options, programs, module, STEPS)
-    if given is None or isinstance(given, Mapping):
-        feeds = given
+    feed_source = read_feed(options, programs, module, STEPS)
+    if feed_source is None or isinstance(feed_source, Mapping):
+        feeds = feed_source
     else:
         refuse_turns(options.program)
-        feeds = batches_of_rows(given, module.main, compiled.plan.trainers, options.steps, STEPS)
-        there = given.feeds([module.main] * compiled.plan.trainers)[1]
+        feeds = batches_of_rows(feed_source, module.main, compiled.plan.trainers, options.steps, STEPS)
+        there = feed_source.feeds([module.main] * compiled.plan.trainers)[1]
         fed = there if there < ENDLESS else 0
-        tell(given.warnings())
+        tell(feed_source.warnings())
     faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
     record = read_record(options.replay) if options.replay else None
     of_run = options.steps, feeds, options.batch, options.program, options.schedule, options.seed
@@ -256,7 +256,7 @@ def _run(
     report = check(
         module,
         compiled.job,
-        feeds=given,
+        feeds=feed_source,
         steps=options.steps,
         programs=options.program,
         seed=options.seed or 0,

@@ -162,16 +162,18 @@ def run_cluster(
     feeds: Mapping[str, Any] | RowSource = read_feed(options, programs, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     with ExitStack() as at_end:
-        kept: CheckpointedRun | None = None
+        checkpointed_run: CheckpointedRun | None = None
         if options.checkpoint or options.resume:
             every = options.checkpoint_every
             settings = deciding(options, cluster=True)
-            kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed, settings)
-            at_end.callback(kept.close)
-        if kept is not None and kept.source is not None:
-            kept.source.require_steps(steps, known=bool(options.steps or feeds))
-            report(kept.source.resume_findings(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
-        done = _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
+            checkpointed_run = CheckpointedRun(
+                result, options.resume, options.checkpoint, every, options.seed, settings
+            )
+            at_end.callback(checkpointed_run.close)
+        if checkpointed_run is not None and checkpointed_run.source is not None:
+            checkpointed_run.source.require_steps(steps, known=bool(options.steps or feeds))
+            report(checkpointed_run.source.resume_findings(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
+        done = _run(module, result, options, turns, fetches, feeds, steps, checkpointed_run, keeping)
     if cost is not None:
         _tell_time(cost, max((len(trainer.results) for trainer in done.cluster.trainers), default=0))
     return done
@@ -197,25 +199,25 @@ def _run(
     fetches: Mapping[str, Sequence[str]],
     feeds: Mapping[str, Any] | RowSource,
     steps: int,
-    kept: CheckpointedRun | None,
+    checkpointed_run: CheckpointedRun | None,
     keeping: RunCheckpoints,
 ) -> Simulated:
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
-    require_chart_steps(options, kept.first_step if kept else 0, steps)
-    progress = _progress(options, steps, result.plan.trainers, kept.first_step if kept else 0)
+    require_chart_steps(options, checkpointed_run.first_step if checkpointed_run else 0, steps)
+    progress = _progress(options, steps, result.plan.trainers, checkpointed_run.first_step if checkpointed_run else 0)
     declaring = module.main if turns is None else union_of(step_programs(module).values())
     recorders: list[Recorder] = []
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begin_steps(steps_left=(kept.first_step if kept else 0) < count)
+        keeping.begin_steps(steps_left=(checkpointed_run.first_step if checkpointed_run else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):
             recorders.append(Recorder(cluster))
-        (replay if record else kept.run if kept else Cluster.run_to)(cluster, count)
+        (replay if record else checkpointed_run.run if checkpointed_run else Cluster.run_to)(cluster, count)
 
     try:
         done = simulate(
@@ -225,7 +227,7 @@ def _run(
             _fetch_names(turns, fetches),
             programs=turns,
             init=begun_with(options.init, declaring, module.startup, start=module.start, resumed=bool(options.resume)),
-            seed=record.seed if record else kept.seed if kept else options.seed,
+            seed=record.seed if record else checkpointed_run.seed if checkpointed_run else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             run=run,
             faults=faults,

@@ -64,17 +64,17 @@ class ModuleRun:
         if self.resume_source is not None:
             self.resume_source.require_settings(self.settings)
             self.resume_source.require_program(fingerprint(module))
-        given = read_feed(options, self.programs if self.turns else {MAIN: module.main}, module)
-        self.source: RowSource | None = given if isinstance(given, RowSource) else None
+        feed_source = read_feed(options, self.programs if self.turns else {MAIN: module.main}, module)
+        self.source: RowSource | None = feed_source if isinstance(feed_source, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
-        if isinstance(given, RowSource):
+        if isinstance(feed_source, RowSource):
             refuse_turns(self.turns)
             if manifest is not None and manifest.dealing is not None:
-                given = given.continued(manifest.dealing, manifest.step, 1)
-            self.source = given
-            self.feeds = RowFeeds(self.program, looking_up(given))
+                feed_source = feed_source.continued(manifest.dealing, manifest.step, 1)
+            self.source = feed_source
+            self.feeds = RowFeeds(self.program, looking_up(feed_source))
         else:
-            arrays: Mapping[str, Any] = given or {}
+            arrays: Mapping[str, Any] = feed_source or {}
             self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
         self.first_step = 0
         self.did: dict[str, list[int]] = {}

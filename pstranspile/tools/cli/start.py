@@ -171,10 +171,10 @@ def run(arguments: Sequence[str]) -> int:
     token_of_environment(os.environ)  # refused before anything is read
     told = report_findings if STATUS not in os.environ else None  # whoever started this process has told it
     folder = load_job_folder(options.folder, options.push_every, told)
-    role, given = options.role, {}
+    role, role_addresses = options.role, {}
     if role is None:
         trainers = sum(name.startswith("trainer") for name in folder.roles)
-        role, given = role_of_environment(os.environ, folder.addresses(), trainers)
+        role, role_addresses = role_of_environment(os.environ, folder.addresses(), trainers)
     if role not in folder.roles:
         raise _unknown_role_error(role, folder)
     if options.fluid and role.startswith("trainer"):
@@ -183,7 +183,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--checkpoint and --resume are for servers, not for {role}")
     if options.save and not role.startswith("trainer"):
         parser.error(f"--save is for trainers, not for {role}")
-    addresses = {**folder.addresses(), **given, **_given_addresses(parser, options, folder, role)}
+    addresses = {**folder.addresses(), **role_addresses, **_given_addresses(parser, options, folder, role)}
     require_apart(addresses)
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):

@@ -185,20 +185,20 @@ def _block(
 ) -> Block | None:
     """A block after changes, with the new values of it by line; `where` are its program and number."""
     ops: list[Op] = []
-    for change, kept, out in _parts(block.ops, changes):
+    for change, old_range, out in _parts(block.ops, changes):
         if any(map(_refers, out)):
             return None
         for line in range(change.first_line, change.last_line):
             op = values.get(line)
             if isinstance(op, Op) and op.origin is not None:
                 ops.append(op._replace(origin=Origin(*where, len(ops), op.origin.location)))
-        ops += _moved_ops(block.ops[kept], change.moves, len(ops) - kept.start)
+        ops += _moved_ops(block.ops[old_range], change.moves, len(ops) - old_range.start)
     variables: list[Var] = []
     declared = tuple(block.vars.values())
-    for change, kept, _ in _parts(declared, changes):
+    for change, old_range, _ in _parts(declared, changes):
         new = [values.get(line) for line in range(change.first_line, change.last_line)]
         variables += [var for var in new if isinstance(var, Var)]
-        variables += _moved_variables(declared[kept], change.moves)
+        variables += _moved_variables(declared[old_range], change.moves)
     names = FrozenMap(zip([var.name for var in variables], variables, strict=True))
     if len(names) != len(variables):
         return None

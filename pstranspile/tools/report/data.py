@@ -272,12 +272,16 @@ def machines_data(job: ExplainedJob) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     for name, programs in job.machines.items():
         own = placed.get(endpoints.get(name, ""), set())
-        kept = [v for v in programs[MAIN].main_block.vars.values() if v.persistable] if MAIN in programs else []
+        persistable_vars = (
+            [v for v in programs[MAIN].main_block.vars.values() if v.persistable] if MAIN in programs else []
+        )
         if name not in endpoints:
-            kept = [v for v in kept if v.name not in looked_up and v.name != table]
-        parameters = [v for v in kept if v.name in own or (name not in endpoints and v.parameter is not None)]
+            persistable_vars = [v for v in persistable_vars if v.name not in looked_up and v.name != table]
+        parameters = [
+            v for v in persistable_vars if v.name in own or (name not in endpoints and v.parameter is not None)
+        ]
         if name in endpoints:
-            parameters += [v for v in kept if v.name == table]
+            parameters += [v for v in persistable_vars if v.name == table]
         names = {v.name for v in parameters}
         result.append(
             {
@@ -285,7 +289,7 @@ def machines_data(job: ExplainedJob) -> list[dict[str, Any]]:
                 "kind": "server" if name in endpoints else "trainer",
                 "endpoint": endpoints.get(name, ""),
                 "parameters": sum(map(size_of, parameters)),
-                "state": sum(size_of(v) for v in kept if v.name not in names),
+                "state": sum(size_of(v) for v in persistable_vars if v.name not in names),
                 "rows": sum(v.shape[0] for v in parameters if v.shape and v.shape[0] > 0),
                 "slices": len(parameters),
             }

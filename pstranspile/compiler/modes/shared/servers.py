@@ -167,18 +167,18 @@ def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[
     """Ops that send the trainer's own step counters to every server."""
     sends: list[Op] = []
     for counter in plan.counters:
-        own = counter.trainer_counters[trainer]
+        counter_name = counter.trainer_counters[trainer]
         attrs = {"epmap": Strings(plan.pservers), "merge_add": True, "use_send_handler": False}
         if plan.runtime_split:
-            attrs["send_varnames"] = Strings([own])
+            attrs["send_varnames"] = Strings([counter_name])
         sends.append(
             make_op(
                 "send",
-                {"X": [own]},
+                {"X": [counter_name]},
                 {"Out": [counter.control]},
                 attrs,
                 role=OpRole.RPC,
-                role_vars=(own, own),
+                role_vars=(counter_name, counter_name),
                 origin=derived_origin(counter.origin or origin, SEND_COUNTER),
             )
         )

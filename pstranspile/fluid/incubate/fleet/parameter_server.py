@@ -406,15 +406,15 @@ def strategy_of(given: Any) -> DistributedStrategy:
             f"a strategy is one of StrategyFactory, or a config, not a value of type {type(given).__name__}"
         )
     if given.sync_mode:
-        made: DistributedStrategy = SyncStrategy()
+        strategy: DistributedStrategy = SyncStrategy()
     elif given.geo_sgd_mode:
-        made = GeoStrategy(given.geo_sgd_need_push_nums)
+        strategy = GeoStrategy(given.geo_sgd_need_push_nums)
     elif given.runtime_split_send_recv and not given.half_async:
-        made = AsyncStrategy()
+        strategy = AsyncStrategy()
     else:
-        made = HalfAsyncStrategy()
-    made.set_program_config(replace(given))
-    return made
+        strategy = HalfAsyncStrategy()
+    strategy.set_program_config(replace(given))
+    return strategy
 
 
 class TranspilerOptimizer(DistributedOptimizer):

@@ -441,7 +441,7 @@ def _run_recurrent(op: Op) -> Run:
         length = names.length(context)
         order = range(length - 1, -1, -1) if names.reverse else range(length)
         states = [context.find(name) for name in names.initial]
-        made: list[list[Value]] = [[None] * length for _ in names.outputs]
+        output_steps: list[list[Value]] = [[None] * length for _ in names.outputs]
         steps: list[BlockRun] = []
         for number in order:
             step = context.enter(names.block)
@@ -453,12 +453,12 @@ def _run_recurrent(op: Op) -> Run:
                 step.keep(name, state)
             step.execute()
             states = [step.find(name) for name in names.states]
-            for values, name in zip(made, names.outputs, strict=True):
+            for values, name in zip(output_steps, names.outputs, strict=True):
                 values[number] = dense_part(step.own(name))
                 if values[number] is None:
                     raise ValueError(f"step {number} makes no {name}")
             steps.append(BlockRun(step, number))
-        return [np.stack(values) for values in made], Steps(steps)
+        return [np.stack(values) for values in output_steps], Steps(steps)
 
     return run
 

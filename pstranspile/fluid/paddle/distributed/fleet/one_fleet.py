@@ -330,7 +330,7 @@ class Fleet:
             _tell_alone(collectively=self.inner is collective)
         if self._opens_tables:
             make_looked_up_large(loss.block.program)
-        made = self._optimizer.minimize(
+        result = self._optimizer.minimize(
             loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
         )
         main = loss.block.program
@@ -340,7 +340,7 @@ class Fleet:
             for program, part in zip((default_main_program(), default_startup_program()), own, strict=True):
                 program.take(part.freeze())
                 program.machine, program.part = part.machine, part.part
-        return made
+        return result
 
     def _fleet_options(self) -> dict[str, Any]:
         """The entries of a program's `_fleet_opt`: the trainer's number, the number of trainers, and the strategy's
