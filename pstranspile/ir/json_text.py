@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+from pstranspile.ir.patterns import NamedTuple
 
 # JSON as it is written: one key per line, and one line per object of a list.
 

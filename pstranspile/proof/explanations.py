@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pstranspile.ir.model import Op, Program
+from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
 from pstranspile.proof.compare import plain

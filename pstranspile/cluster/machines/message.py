@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from pstranspile.ir.diagnostics import visible
+from pstranspile.ir.patterns import NamedTuple
 
 SEND = "send"
 """A gradient, or another value for a server."""

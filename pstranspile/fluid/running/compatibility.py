@@ -24,9 +24,11 @@ from functools import total_ordering, wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from pstranspile.ir.patterns import NamedTuple
 
 # Restores what other modules had when Fluid's scripts were written, once a script imports them.
 

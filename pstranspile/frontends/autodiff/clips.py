@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from pstranspile.frontends.autodiff.backward import ParamGrad
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
+from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.user_warnings import warn
 

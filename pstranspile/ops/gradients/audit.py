@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import Op, Program, Slots
+from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name, variable_of_gradient

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.values import Array
 
 _loops: Any = None
