@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import Location
+from pstranspile.ir.startup_signals import freeze_modules
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     INIT_HELP,
@@ -385,6 +386,7 @@ def _play(
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
 
+    freeze_modules()
     place = ProcessPlace(
         addresses,
         options.state,
