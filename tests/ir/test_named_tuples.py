@@ -53,7 +53,8 @@ def test_a_class_has_what_that_of_typing_has():
     assert (type(Quick), Quick.__bases__, Quick.__doc__) == (type(Usual), Usual.__bases__, Usual.__doc__)
     for name in ("_fields", "_field_defaults", "__match_args__", "__slots__", "__module__"):
         assert getattr(Quick, name) == getattr(Usual, name), name
-    assert str(inspect.signature(Quick)) == "(name: 'str', lines: 'tuple[int, ...]' = (), before: 'Quick | None' = None)"
+    signature = "(name: 'str', lines: 'tuple[int, ...]' = (), before: 'Quick | None' = None)"
+    assert str(inspect.signature(Quick)) == signature
     assert typing.get_type_hints(Quick) == {"name": str, "lines": tuple[int, ...], "before": Quick | None}
 
 
