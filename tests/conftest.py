@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -58,8 +56,7 @@ def pytest_collection(session: pytest.Session) -> None:
     """Makes the collection of thousands of tests cheaper: nothing of it is garbage, and modules are compiled once.
 
     Each worker begins with other modules than the others, and so finds most of the modules compiled when it comes to
-    them. In the order of the collection all of them would compile each module at the same time. The same holds for what
-    hypothesis reads in each module.
+    them. In the order of the collection all of them would compile each module at the same time.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None and session.config.getoption("numprocesses", default=None):
@@ -70,26 +67,11 @@ def pytest_collection(session: pytest.Session) -> None:
     count, number = worker["workercount"], int(worker["workerid"].removeprefix("gw")) % worker["workercount"]
     for source in sorted((ROOT / "pstranspile").rglob("*.py"))[number::count]:
         compileall.compile_file(source, quiet=2)
-        store_constants(source)
     given = [(session.config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in session.config.args]
     files = {file for path in given for file in (path.rglob("test_*.py") if path.is_dir() else (path,))}
     modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in sorted(files)]
     begin = len(modules) * number // count
     import_known([*modules[begin:], *modules[:begin]])
-
-
-def store_constants(source: Path) -> None:
-    """Has hypothesis store the constants of a module, from which it draws in all processes, in its folder.
-
-    By itself it reads every module in every worker, 5 seconds each, and finds what another has stored only where that
-    worker came first. A release of hypothesis that stores them in another way reads them by itself.
-    """
-    with suppress(ImportError):
-        from hypothesis.internal.constants_ast import constants_from_module
-
-        module = ModuleType(source.stem)
-        module.__file__ = str(source)
-        constants_from_module(module)
 
 
 def import_known(modules: Iterable[str]) -> None:

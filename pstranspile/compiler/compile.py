@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import LinkError
@@ -24,7 +24,6 @@ from pstranspile.ir.argument_checks import check_arguments, expect, expect_modul
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, adjust_severities, raise_errors
 from pstranspile.ir.model import MAIN, Distribution, Module, Role, collector_paused
 from pstranspile.ir.passes import Observer, Steps
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import facts_of, is_optimizer
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.loading import Report, load
 from pstranspile.ir.argument_checks import check_arguments, wrong_type
 from pstranspile.ir.attributes import AttrValue, Floats, Strings, same_attr
 from pstranspile.ir.diagnostics import in_one_line
 from pstranspile.ir.model import MAIN, Attrs, Block, Distribution, FrozenMap, Module, Op, Program, Slots, Var
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import statements
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.printer import op_text, var_parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pstranspile.compiler.analysis.causes import already_distributed, declared_alike, trained_in_blocks
 from pstranspile.compiler.analysis.tables import require_rows, with_large_tables
@@ -17,7 +17,6 @@ from pstranspile.ir.argument_checks import require_programs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, raise_errors
 from pstranspile.ir.model import Module, Op, Origin, Program, Role
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.plugins import call_foreign, load, offers, package_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job, JobError
@@ -30,7 +30,7 @@ from pstranspile.fluid.running.failures import interrupt_message, render_diagnos
 from pstranspile.fluid.running.large_tables import open_tables, with_dims
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean, error, in_one_line
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
 from pstranspile.ir.startup_signals import freeze_modules, restore
 from pstranspile.ir.table_rules import most_rows

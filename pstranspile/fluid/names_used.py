@@ -21,12 +21,11 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.fluid.aliases import install
 from pstranspile.fluid.missing import Missing, NotHere, fluid_names, why_not
 from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.patterns import NamedTuple
 
 _CPU = "all is computed on the CPU"
 _ONE = "the rows of all devices are computed at once, by one process"

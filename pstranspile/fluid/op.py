@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from pstranspile.fluid import proto
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.single_op import Operator as RunOperator
 from pstranspile.ir.attributes import AttrKind
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import OpSchema
 

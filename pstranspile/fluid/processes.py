@@ -22,13 +22,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.running.flags import LAUNCHER, MEETING, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import did_you_mean, quantity
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 
 GRACE = 10.0
 """Seconds that processes have to end after SIGTERM."""

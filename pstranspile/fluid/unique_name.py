@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers.draft import Names
-from pstranspile.ir.patterns import NamedTuple
 
 
 class UniqueNameGenerator(Names):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.attributes import Double
 from pstranspile.ir.codes import Code
@@ -40,7 +40,7 @@ from pstranspile.ir.model import (
     Program,
     Var,
 )
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.user_warnings import warn
 from pstranspile.ops import schema_of
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import takewhile
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, Strings
 from pstranspile.ir.codes import Code
@@ -31,7 +31,7 @@ from pstranspile.ir.model import (
     Var,
     collector_paused,
 )
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.user_warnings import warn
 

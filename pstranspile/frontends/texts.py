@@ -16,6 +16,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
+from typing import NamedTuple
 
 from pstranspile.ir.attributes import (
     AttrValue,
@@ -30,7 +31,6 @@ from pstranspile.ir.attributes import (
     Strings,
 )
 from pstranspile.ir.model import Module, Op, Program, Slots, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import type_text
 from pstranspile.ir.types import VarKind
 

@@ -18,11 +18,21 @@ from functools import wraps
 from itertools import chain, islice
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, Union, cast, get_args, get_origin
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    SupportsFloat,
+    SupportsIndex,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, did_you_mean, error
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
-from pstranspile.ir.patterns import NamedTuple
 
 _INSTEAD = {
     ("Module", "Program"): "Module(FrozenMap(main=program)) makes one of it",

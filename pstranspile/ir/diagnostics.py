@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.codes import CODES, Code
 from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 
 # Text from elsewhere, such as names in messages and files, made safe for a terminal or a log.
 

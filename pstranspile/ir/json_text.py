@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
-
-from pstranspile.ir.patterns import NamedTuple
+from typing import Any, NamedTuple, cast
 
 # JSON as it is written: one key per line, and one line per object of a list.
 

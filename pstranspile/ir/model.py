@@ -16,10 +16,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 
 

@@ -13,10 +13,10 @@ import stat
 import sys
 from collections.abc import Callable
 from io import BufferedReader
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import did_you_mean, visible
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 
 _AT_ONCE = 1 << 20
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pstranspile.ir.patterns import NamedTuple
+from typing import NamedTuple
 
 
 class Rules(NamedTuple):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isfinite
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pstranspile.ir.attributes import AttrValue, Floats, Ints, Longs, Strings
 from pstranspile.ir.model import Attrs, Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 

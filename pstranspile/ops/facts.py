@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pstranspile.ir.model import EMPTY, FrozenMap
-from pstranspile.ir.patterns import NamedTuple
 
 if TYPE_CHECKING:
     from typing import TypedDict

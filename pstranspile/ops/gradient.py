@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.attributes import AttrValue, round_to_float32
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import EMPTY, FrozenMap, Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.plugins import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, op_schemas, require_own

@@ -21,11 +21,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
 from pstranspile.ir.model import EMPTY, Attrs, FrozenMap, Slots
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import Admitted, AxisOf, ElementType, Limits
 from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import NoReturn, TypeAlias, cast
+from typing import NamedTuple, NoReturn, TypeAlias, cast
 
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import AxisOf, axis_attributes, int_attr, wrong_axis

@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.plugins import failed_rule, rule_error

@@ -12,13 +12,12 @@ op is a cause if this also removes a difference of gradients, losses or states.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import FrozenMap, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import (

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Mapping, Sequence, Set
 from contextlib import nullcontext, suppress
 from math import prod
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pstranspile.cluster.machines.feeding import EndOfBatches, Weighing, meeting_of
 from pstranspile.cluster.machines.rings import plays_executor
@@ -29,7 +29,6 @@ from pstranspile.ir.argument_checks import (
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Program, Role
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import facts_of
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes

@@ -7,11 +7,10 @@ fraction of the change, which distinguishes rounding from a difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, DOUBLE, ROUGH, ROUNDING, SINGLE, Learnt, Verdict
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.values import LoDTensor, SelectedRows

@@ -12,7 +12,7 @@ sent in the step must not be applied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message, step_label
@@ -20,7 +20,6 @@ from pstranspile.cluster.machines.rings import RingListener
 from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
 from pstranspile.cluster.machines.server import Contributions, Server, ServerListener
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, largest_change, plain, same_in_doubles
 from pstranspile.proof.replays import Ledger, held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty

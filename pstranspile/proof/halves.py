@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.emit.servers import ServerJob
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.model import EMPTY, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.proof.workload import Workload
 from pstranspile.runtime.kernels.kernel import Value

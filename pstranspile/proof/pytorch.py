@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from pstranspile.frontends.torch.training import Training, trace
 from pstranspile.ir.argument_checks import expect, suggesting
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, quantity
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.proof.check import check as check_programs
 from pstranspile.proof.report import Cause, Report
 from pstranspile.proof.training import batches_like

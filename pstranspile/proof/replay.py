@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from math import prod
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_name
 from pstranspile.ir.model import EMPTY
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, largest_change, plain, same_arrays, same_bits
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of

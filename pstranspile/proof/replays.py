@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.compiler.modes.geo import delta_name
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, trainer_suffix
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.proof.compare import PreciseComparison, Snapshot, plain
 from pstranspile.proof.halves import Evaluation, Halves, combine_gradients, kept_of
 from pstranspile.proof.replay import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import cluster_of, in_one_line, quantity
-from pstranspile.ir.patterns import NamedTuple
 
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
 from pstranspile.ir.model import STARTUP, Module, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, plain

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
 from math import isqrt, lcm
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.attributes import BlockRef, Strings
 from pstranspile.ir.model import Op, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import repeat
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from pstranspile.compiler.plan.plan_file import parse_plan
 from pstranspile.ir.attributes import Floats, float32
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN, Block, FrozenMap, Module, Op, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.runtime.run.batch import Dealt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from pstranspile.cluster.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.cluster.checkpoint.manifest import Manifest, Settings, of_cluster
@@ -23,7 +23,6 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.argument_checks import check_arguments, path_of, wrong_type
 from pstranspile.ir.model import Module
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.run.scope import Scope
 from pstranspile.runtime.run.step_feeds import Dealing
 

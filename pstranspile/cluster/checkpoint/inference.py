@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.cluster.checkpoint import numbered_checkpoints
 from pstranspile.cluster.checkpoint.api import scopes_of
@@ -33,7 +33,6 @@ from pstranspile.ir.diagnostics import (
     warning,
 )
 from pstranspile.ir.model import MAIN, Block, FrozenMap, Location, Module, Op, Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ir.user_warnings import warn
 from pstranspile.ops import schema_of

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.compiler.compile import Compiled
 from pstranspile.compiler.plan.plan import PlannedParameter, Slice, fingerprint, slice_name, trainer_suffix
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, VarKind
 
 MACHINE = "machine"

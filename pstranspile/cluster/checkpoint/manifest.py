@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn, TypeAlias, TypeGuard, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors, shell_word
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.run.frame import DRAWN_FOR_NONE
 from pstranspile.runtime.run.step_feeds import Dealing

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 from weakref import finalize
 
 from pstranspile.cluster.checkpoint import numbered_checkpoints
@@ -29,7 +29,6 @@ from pstranspile.cluster.checkpoint.manifest import (
 from pstranspile.cluster.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, shell_word, warning
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import misspelt, reason_for, require_local
 from pstranspile.runtime.files.outputs import FileLock, ReadLock, locked_if_free, remove_abandoned, work_folder
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.text.literals import var_text
 from pstranspile.runtime.kernels.kernel import Value

@@ -10,7 +10,7 @@ from hashlib import sha256
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Literal, NoReturn, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from pstranspile.cluster.checkpoint.manifest import (
 from pstranspile.cluster.checkpoint.state import Copy, State
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import open_regular, read_regular, require_local
 from pstranspile.runtime.files.outputs import exchange, work_folder
 from pstranspile.runtime.files.variables import safetensors_pieces, tensors_from_bytes

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import EMPTY, Location, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.feeds import declared_type, near

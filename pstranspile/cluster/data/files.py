@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from glob import glob, has_magic
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignore_unused_columns
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import is_address, open_regular, reason_for
 
 # pyarrow, which reads columnar files, is optional.

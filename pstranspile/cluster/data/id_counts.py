@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.compiler.cost.counts import IdCounts, counts_of
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of
 from pstranspile.runtime.run.batch import part_of, rows_of

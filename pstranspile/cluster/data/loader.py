@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from pstranspile.cluster.data.columns import NAN, ODD, Column, odd_rows
 from pstranspile.cluster.machines.feeding import share
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, quantity, raise_errors, warning
 from pstranspile.ir.model import Location, Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.files.python_file import calling, function_of
 from pstranspile.runtime.run.batch import rows_of

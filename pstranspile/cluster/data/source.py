@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from hashlib import sha256
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from pstranspile.cluster.machines.feeding import share, share_of
 from pstranspile.ir.argument_checks import MOST_STEPS, check_arguments, expect_number, is_separator, wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, quantity, warning
 from pstranspile.ir.model import Location, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import is_address, misspelt
 from pstranspile.runtime.run.batch import Batch, Part
 from pstranspile.runtime.run.feeds import Table, tables_of

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_c
 from pstranspile.cluster.data.files import ReadRequest, Unit, data_file_error, open_file, require_pyarrow
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, raise_errors, shell_word
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import is_address
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import suppress
 from functools import partial
 from math import isinf
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pstranspile.cluster.data.tables import chunk_of, reading, require_widths, t
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import kind_of
 from pstranspile.runtime.run.step_feeds import LeftOut
 from pstranspile.runtime.values import Array

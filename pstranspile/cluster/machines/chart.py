@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from xml.sax.saxutils import escape
 
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import NOUNS, SEND
 from pstranspile.cluster.machines.recorder import DELIVER, LOST, POST, Event, Recorder
-from pstranspile.ir.patterns import NamedTuple
 
 # A message-sequence chart: a column for each machine, and an arrow for each group of similar messages.
 #

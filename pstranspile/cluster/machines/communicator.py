@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.machines.trainer import Communicator, Servers, Trainer, link_to, number_list
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.scope import own_copy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from pstranspile.compiler.job.modes import Promise, settings_of
 from pstranspile.ir.argument_checks import wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, warning
 from pstranspile.ir.model import MAIN, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import shown_path
 from pstranspile.runtime.run.batch import Batch, Dealt, Part, has_rows, rows_of, select_rows
 from pstranspile.runtime.run.feeds import FedInputs, near

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import visible
-from pstranspile.ir.patterns import NamedTuple
 
 SEND = "send"
 """A gradient, or another value for a server."""

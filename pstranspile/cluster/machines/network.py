@@ -18,13 +18,12 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.cluster.machines.message import COMPLETE, Message
 from pstranspile.ir.argument_checks import expect_number
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error, name_list
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.run.scope import Scope
 
 RETRY_AFTER = 16

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pstranspile.cluster.machines.trainer import Trainer, text_list
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.model import DistributedVar, FrozenMap, Op, Program, TensorType
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value

@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
@@ -23,7 +23,6 @@ from pstranspile.ir.argument_checks import MOST_STEPS
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.json_text import json_fault
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import beginning, kind_of, read_regular, reason_for
 from pstranspile.runtime.files.outputs import write_output
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import COMPLETE, END, REPLY, SEND, Message, step_label
 from pstranspile.ir.diagnostics import visible
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.run.feeds import size_in_bytes
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

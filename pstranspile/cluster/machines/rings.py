@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join,
 from pstranspile.cluster.machines.trainer import Trainer, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, Role, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.facts import AllReduce
 from pstranspile.runtime.kernels.kernel import Value

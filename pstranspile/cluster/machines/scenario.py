@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.argument_checks import check_arguments, expect, expect_fields, expect_word
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings, raise_errors
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import kind_of, read_regular, reason_for
 from pstranspile.runtime.run.feeds import near
 

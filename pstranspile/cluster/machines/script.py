@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from pstranspile.cluster.machines.network import Link, Machine
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import facts_of
 from pstranspile.runtime.kernels.kernel import Run, Value

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from pstranspile.cluster.machines.script import changed_in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.training.optimizer import REPLACING
 from pstranspile.runtime.large.forms import rows_alone

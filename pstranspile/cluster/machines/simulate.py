@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from pstranspile.ir.argument_checks import (
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, quantity
 from pstranspile.ir.model import Role
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import parameter_arrays
 from pstranspile.runtime.run.step_feeds import GivenTurns, step_arrays

@@ -12,7 +12,7 @@ from itertools import chain
 from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pstranspile.cluster.machines.synchronous import Round, new_round
 from pstranspile.cluster.machines.trainer import StepResult
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import open_regular, too_large
 from pstranspile.runtime.files.outputs import write_output
 from pstranspile.runtime.kernels.kernel import Value

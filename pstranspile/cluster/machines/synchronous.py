@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.cluster.machines.message import GET, LOOKUP, Message, step_label
 from pstranspile.cluster.machines.network import Waiting
@@ -37,7 +37,6 @@ from pstranspile.cluster.machines.server import (
 )
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import MAIN, FrozenMap, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.table import threads_of_tables, updates_side_by_side
 

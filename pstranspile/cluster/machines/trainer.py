@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
 from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
@@ -27,7 +27,6 @@ from pstranspile.cluster.machines.script import (
 )
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, MAIN, Op, Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.feeds import fetched_value

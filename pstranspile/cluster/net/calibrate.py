@@ -32,7 +32,7 @@ from resource import RUSAGE_SELF, getrusage
 from statistics import median
 from threading import Thread
 from time import perf_counter, sleep, thread_time
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -59,7 +59,6 @@ from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.argument_checks import check_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import FrozenMap, Module, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.work import Family
 from pstranspile.runtime.arithmetic import arithmetic_name
 from pstranspile.runtime.files.outputs import work_folder, write_outputs

@@ -13,13 +13,12 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from pstranspile.cluster.net.loop import STRANGER_BYTES, ByteReader, Channel
 from pstranspile.cluster.net.terms import MOST_HELD
 from pstranspile.cluster.net.wire import Bytes, WireError
-from pstranspile.ir.patterns import NamedTuple
 
 # The interface between gRPC calls and the service that answers them.
 

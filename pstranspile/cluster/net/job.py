@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.machines.cluster import Cluster, shared_seed
 from pstranspile.cluster.machines.communicator import Settings
@@ -19,7 +19,6 @@ from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Role
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import read_regular
 from pstranspile.runtime.files.outputs import PLAN_FILE, START_FILE, is_role
 from pstranspile.runtime.run.files import read_arrays

@@ -18,13 +18,12 @@ from collections.abc import Callable, Generator, Sequence
 from queue import Empty
 from threading import Lock
 from time import monotonic, thread_time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.net.peer import Connection
 from pstranspile.cluster.net.tls import NEEDS_TLS, NO_TLS, Guard, reason_of
 from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.ir.diagnostics import lasting
-from pstranspile.ir.patterns import NamedTuple
 
 FRAME = "frame"
 """The event of a frame that has come."""

@@ -15,7 +15,7 @@ from math import isfinite
 from queue import Empty
 from statistics import median_low
 from threading import Thread
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pstranspile.cluster.net.loop import CALL, ByteReader, Channel, Event, Loop
 from pstranspile.cluster.net.transport import Listener
@@ -23,7 +23,6 @@ from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing, quantity, visible
 from pstranspile.ir.json_text import describe_json_error, json_text
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import read_named
 
 _METHODS: tuple[bytes, ...] = (b"GET ", b"HEAD")

@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.net.http2 import LARGE_CALL, CallService
@@ -29,7 +29,6 @@ from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.wire import Bytes
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.reading import open_regular, reason_for
 
 GONE = "Gone"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,6 @@ from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.terms import PeerRefused, step_of
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.step_feeds import step_arrays

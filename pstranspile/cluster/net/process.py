@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
@@ -43,7 +43,6 @@ from pstranspile.cluster.net.tracing import Tracing
 from pstranspile.cluster.net.transport import Dialer, Listener, answers
 from pstranspile.cluster.net.wire import bytes_of
 from pstranspile.ir.diagnostics import lasting
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.table import LargeTable, return_freed_arrays
 

@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from threading import Thread
+from typing import NamedTuple
 
 from pstranspile.cluster.checkpoint.layout import Layout, Placed
 from pstranspile.cluster.checkpoint.layout import VariablePart as Held
@@ -43,7 +44,7 @@ from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.status import print_machine_message
 from pstranspile.ir.diagnostics import DiagnosticError, error, shell_word, visible
 from pstranspile.ir.model import Location, Role
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.runtime.files.outputs import folder_lock
 from pstranspile.runtime.run.scope import own_copy
 

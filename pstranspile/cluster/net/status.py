@@ -14,11 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 from weakref import WeakSet
 
 from pstranspile.ir.diagnostics import visible
-from pstranspile.ir.patterns import NamedTuple
 
 # Lines on stderr about the events of a machine.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Container, Mapping, Sequence
 from hashlib import pbkdf2_hmac
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.cluster.net.status import MOST as MOST_TOLD
 from pstranspile.cluster.net.wire import WireError
 from pstranspile.ir.diagnostics import DiagnosticError, error, visible
-from pstranspile.ir.patterns import NamedTuple
 
 MOST_STEPS = 1 << 40
 """The bound of the steps of a trainer."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.message import Message
 from pstranspile.cluster.machines.network import Machine, TurnHook
@@ -30,7 +30,6 @@ from pstranspile.cluster.machines.recorder import (
 )
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
 from pstranspile.cluster.net.site import Site
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.run.source import Source
 
 # Profiles of a process: its time by type of op, and by activity between its programs.

@@ -15,13 +15,12 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from pstranspile.cluster.machines.message import KINDS, Message
 from pstranspile.cluster.machines.rings import Key, Piece, RingContribution, Statement, Total
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.numeric import all_ids

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.parts import MachineState, part_file, read_part, write_part
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.step_feeds import RowSource
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -32,7 +32,6 @@ from pstranspile.cluster.net.terms import PeerRefused, Terms
 from pstranspile.cluster.net.tls import read_credentials
 from pstranspile.cluster.ray.cuts import Kept, assemble_part
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, lasting, quantity
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.files.outputs import work_folder
 from pstranspile.runtime.large.table import rows_on_disk

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayError
@@ -44,7 +44,6 @@ from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import plan_json
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, render, shell_word, visible
 from pstranspile.ir.json_text import json_text
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.textual import print_module
 from pstranspile.runtime.run.step_feeds import LeftOut, RowSource
 

@@ -5,12 +5,12 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis.tables import is_sparse
 from pstranspile.compiler.analysis.uses import deep_blocks, effects_of, sub_blocks
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warning
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import is_optimizer
 

@@ -5,13 +5,13 @@ rows begin to exist when they are trained.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis.updates import Update
 from pstranspile.compiler.analysis.uses import effects_of, op_graph, sub_blocks
 from pstranspile.ir.attributes import Longs, float32
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, raise_errors
 from pstranspile.ir.model import STARTUP, Block, FrozenMap, Module, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import Rules, parse_table
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import schema_of

@@ -5,11 +5,11 @@ together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis.uses import OpGraph, ReadersAndWriters, effects_of, op_graph
 from pstranspile.ir.diagnostics import Diagnostic, at_op, warning
 from pstranspile.ir.model import STARTUP, Block, Module, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import LR_ROLES, OpRole
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import OpSchema, Slicing

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.ir.argument_checks import check_arguments, expect_program
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.model import Block, Op, Program, Slots
-from pstranspile.ir.patterns import NamedTuple
 
 
 class ReadersAndWriters(NamedTuple):

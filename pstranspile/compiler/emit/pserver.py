@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.updates import Update, UpdateGroup
@@ -30,7 +31,6 @@ from pstranspile.compiler.plan.make import TRAINER_ID, backup_name, slice_initia
 from pstranspile.compiler.plan.plan import NameMint, Plan, PlannedParameter, Slice
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.model import Block, FrozenMap, Op, Origin, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.build import make_op

@@ -7,12 +7,11 @@ the texts of this file, and docs/reference/explain.md lists them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.model import FrozenMap, Location, Op, Origin, Program, Slots
-from pstranspile.ir.patterns import NamedTuple
 
 # The modes with servers differ in when data moves between trainers and servers, and under which names.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis.updates import follows_parameter
 from pstranspile.compiler.emit.rules import rename_slots
 from pstranspile.compiler.plan.plan import PlannedParameter, Slice, slice_name
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis import Facts, analyze
 from pstranspile.compiler.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
@@ -27,7 +28,6 @@ from pstranspile.compiler.plan.plan import DistributedVar, Plan, SharedCounter
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Program, Role, Var
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 
 # The parts of a job: training programs that share parameters, and programs that only read them.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import cluster_of
 from pstranspile.ir.model import EMPTY, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import schema_of
 
 # The meaning of the attributes of emitted ops.

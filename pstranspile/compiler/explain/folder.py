@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.explain.job import ExplainedJob, Settings
@@ -17,7 +17,7 @@ from pstranspile.frontends.loading import LARGEST, Report
 from pstranspile.ir.diagnostics import DiagnosticError, error, warning
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location, Op, Origin, Program
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular, reason_for
 from pstranspile.runtime.files.outputs import PLAN_FILE
 

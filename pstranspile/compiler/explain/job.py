@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.compiler.explain.answers import OpPosition, ops_of
 from pstranspile.ir.diagnostics import similar_names
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.printer import op_text
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.textual import LANGUAGE

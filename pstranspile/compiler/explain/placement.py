@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import why_whole
 from pstranspile.compiler.compile import Compiled, prepare
@@ -30,7 +30,6 @@ from pstranspile.compiler.plan.plan import PlannedParameter, Slice, cut_rows, pl
 from pstranspile.ir.argument_checks import check_arguments, expect
 from pstranspile.ir.diagnostics import DiagnosticError, quantity
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import Slicing
 

@@ -12,9 +12,7 @@ from functools import cache
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any
-
-from pstranspile.ir.patterns import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Promise(Enum):

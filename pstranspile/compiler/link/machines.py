@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
 from pstranspile.ir.model import Block, Op, Program, Role, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr
 

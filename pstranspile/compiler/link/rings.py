@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
+from typing import NamedTuple
 
 from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, describe_type, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import int_attr, strings_attr

@@ -7,7 +7,7 @@ that several modes share are in `shared`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import ModeSettings, mode_module
@@ -15,7 +15,6 @@ from pstranspile.compiler.plan.plan import DistributedVar, Plan
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 
 if TYPE_CHECKING:
     from pstranspile.compiler.plan.plan_file import PlanFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import is_sparse, made_large
@@ -45,7 +45,6 @@ from pstranspile.ir.attributes import BlockRefs, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, raise_errors, warning
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Op, Origin, Program, Role, TensorType, Var
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.build import make_op

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
@@ -44,7 +45,6 @@ from pstranspile.ir.diagnostics import (
 )
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Location, Module, Op, Program, TensorType, Var
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.attributes import ints_attr

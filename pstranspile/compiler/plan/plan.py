@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import UpdateGroup
 from pstranspile.ir.argument_checks import check_arguments, expect
 from pstranspile.ir.diagnostics import quantity
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, FrozenMap, Module, Origin, TensorType
 from pstranspile.ir.model import DistributedVar as DistributedVar
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 

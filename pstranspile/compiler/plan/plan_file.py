@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.job import Job
@@ -28,7 +28,7 @@ from pstranspile.ir.diagnostics import (
 )
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, SourceText
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import misspelt, read_named, read_regular, reason_for
 
 _Value = TypeVar("_Value")

@@ -8,14 +8,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import chain, compress
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.compiler.verify.places import Findings, slot_text, suggestion
 from pstranspile.compiler.verify.references import references
 from pstranspile.ir.attributes import KINDS, AttrKind, Strings
 from pstranspile.ir.diagnostics import Note, Severity
 from pstranspile.ir.model import EMPTY, Attrs, Block, Op, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, KIND_TEXT, declared_here, role_text, var_text, word
 from pstranspile.ir.types import RUN_BY_FLUID, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of, with_defaults

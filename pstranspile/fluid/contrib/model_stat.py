@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.fluid.framework import Program
 from pstranspile.fluid.graph.values import VarType, numpy_name
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.ir.patterns import NamedTuple
 
 _ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "prelu")
 _HEAD = ("No.", "TYPE", "INPUT", "OUTPUT", "PARAMs", "FLOPs")

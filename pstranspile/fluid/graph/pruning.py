@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.fluid.missing import unsupported_error
 from pstranspile.frontends.autodiff.backward import flush, ops_to, rename_variables, unwanted_gradients
 from pstranspile.frontends.layers.draft import Draft
 from pstranspile.ir.attributes import BlockRef, BlockRefs, renumber_blocks
 from pstranspile.ir.model import Block, FrozenMap, Op, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole
 from pstranspile.ops.build import typed_slots
 from pstranspile.ops.gradient import SUFFIX, variable_of_gradient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.tensor import mixed_numbers
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 # `variable[...]`: slices and items of variables.

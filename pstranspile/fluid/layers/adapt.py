@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from importlib.resources import files
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from pstranspile.fluid.param_attr import core_attr
 from pstranspile.frontends.layers.basic import layer_outputs
 from pstranspile.frontends.layers.draft import Names
 from pstranspile.ir.diagnostics import did_you_mean
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import Variable
@@ -25,7 +25,6 @@ from pstranspile.fluid.layers.adapt import (
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import basic
 from pstranspile.ir.model import TensorType
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.communicator import DistributedMode
@@ -18,7 +18,6 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import GeneratorLoader
 from pstranspile.frontends.layers.draft import whole_dim
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 
 

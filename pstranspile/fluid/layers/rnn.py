@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,6 @@ from pstranspile.fluid.layers.utils import (
 )
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.frontends.layers import sequence
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 FLOATS = ("float32", "float64")

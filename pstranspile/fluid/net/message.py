@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.net.http2 import LARGE_CALL, CallRefused
 from pstranspile.cluster.net.wire import MOST_DIMS, MOST_OFFSETS, MOST_TEXT, Bytes, WireError, require_few_offsets
 from pstranspile.ir.model import Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.values import LoDTensor, SelectedRows
 

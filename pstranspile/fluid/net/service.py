@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from pstranspile.fluid.net.message import (
     with_value,
 )
 from pstranspile.ir.diagnostics import DiagnosticError, visible
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.values import SelectedRows
 

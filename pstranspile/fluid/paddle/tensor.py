@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod as number_of_elements
 from string import ascii_letters
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.paddle import figures
 from pstranspile.fluid.paddle.later import from_tables
 from pstranspile.frontends.layers.basic import layer_outputs
-from pstranspile.ir.patterns import NamedTuple
 
 _DOTS = "..."
 

@@ -24,11 +24,9 @@ from functools import total_ordering, wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from pstranspile.ir.patterns import NamedTuple
 
 # Restores what other modules had when Fluid's scripts were written, once a script imports them.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pstranspile.frontends.autodiff.backward import LOSS_GRADIENT
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import FrozenMap, Op, Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import SUFFIX

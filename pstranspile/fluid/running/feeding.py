@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pstranspile.fluid.running.watchers import tell_run, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import FrozenMap, Var
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.kernels.programs.io import FEEDING
 from pstranspile.runtime.run.batch import rows_of

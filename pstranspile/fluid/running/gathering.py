@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from math import prod
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.running.failures import naming_wait
 from pstranspile.fluid.running.flags import MEETING, seconds
 from pstranspile.ir.diagnostics import lasting, name_list, visible
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.run.files import DAMAGE, array_header
 
 _LENGTH = struct.Struct("<Q")

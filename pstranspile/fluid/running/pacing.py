@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.cluster.machines.server import part_of, read_first
 from pstranspile.compiler.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.runtime.run import run
 from pstranspile.runtime.run.feeds import fetched_value, written_names

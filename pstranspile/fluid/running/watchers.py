@@ -12,12 +12,11 @@ from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pstranspile.compiler.compile import Compiled
 from pstranspile.fluid.running.flags import FLAGS
 from pstranspile.ir.diagnostics import DiagnosticError, cluster_of
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.kernels.kernel import Value

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import prod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pstranspile.compiler.compile import Compiled, compile
 from pstranspile.compiler.job import Job, JobError
@@ -31,7 +31,6 @@ from pstranspile.fluid.running.pacing import Turned
 from pstranspile.fluid.running.watchers import tell_transpiled
 from pstranspile.ir.diagnostics import did_you_mean, error
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, Role
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops import schema_of
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from typing import NamedTuple
 
 from pstranspile.frontends.layers.draft import Draft, gradient_block
 from pstranspile.ir.attributes import BlockRef, Longs
@@ -21,7 +22,6 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
 )
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Origin, Program, Slots, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import var_text
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import facts_of, with_defaults

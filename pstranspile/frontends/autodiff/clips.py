@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.frontends.autodiff.backward import ParamGrad
 from pstranspile.frontends.layers import basic
 from pstranspile.frontends.layers.draft import Draft, Value
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ir.user_warnings import warn
 

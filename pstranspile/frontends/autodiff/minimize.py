@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pstranspile.frontends.autodiff.backward import (
     ParamGrad,
@@ -27,7 +28,6 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
 )
 from pstranspile.ir.model import MAIN, Module, Op, TensorType
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import var_text
 from pstranspile.ir.types import DType, OpRole
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.autodiff.backward import ParamGrad
 from pstranspile.frontends.autodiff.clips import Clip, ClipByGlobalNorm, ClipByNorm, ClipByValue
@@ -29,7 +29,7 @@ from pstranspile.frontends.autodiff.schedules import (
 from pstranspile.frontends.layers.draft import Draft, Value
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import Var
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import OpRole, VarKind
 
 # Weight decay: terms added to gradients.

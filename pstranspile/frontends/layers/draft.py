@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from math import isfinite
 from operator import index, is_
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from pstranspile.frontends.python_places import calling_place
 from pstranspile.ir.attributes import (
@@ -24,7 +24,7 @@ from pstranspile.ir.attributes import (
 )
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import EMPTY, MAIN, STARTUP, Block, FrozenMap, Module, Op, Origin, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op, typed_slots

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from pstranspile.frontends.layers.basic import layer, layer_outputs
 from pstranspile.frontends.layers.draft import BlockDraft, Draft, Value, gradient_block, names_of, train_in
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops.gradient import bare_op, gradient_name
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pstranspile.frontends.layers.basic import declare_initialised, layer, layer_outputs, reduce_mean
 from pstranspile.frontends.layers.draft import Value
 from pstranspile.frontends.layers.nn import GENERATED, name_layer
 from pstranspile.frontends.layers.parameters import Array, Attr, Element, ParamAttr, attr_of, create_parameter
 from pstranspile.ir.model import TensorType
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, element_type
 
 # Layers that compute metrics of predictions.

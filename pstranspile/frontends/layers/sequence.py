@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pstranspile.frontends.layers.basic import activation, layer, layer_outputs
 from pstranspile.frontends.layers.draft import Draft, Value
@@ -10,7 +11,6 @@ from pstranspile.frontends.layers.nn import bias, fc, name_layer
 from pstranspile.frontends.layers.parameters import Attr, Element, attr_of, create_parameter
 from pstranspile.frontends.layers.tensor import concat
 from pstranspile.ir.model import TensorType
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, element_type
 
 # Selection of instances by their tags.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.frontends.layers.basic import activation, cast, layer, layer_outputs, unary
 from pstranspile.frontends.layers.draft import Draft, Value, whole_dim
 from pstranspile.frontends.layers.nn import name_layer
 from pstranspile.frontends.layers.parameters import Element
 from pstranspile.ir.model import FrozenMap
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, element_type
 from pstranspile.ops.shapes import infer_types
 

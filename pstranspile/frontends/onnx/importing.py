@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from pstranspile.frontends.onnx.reading import (
 )
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, Module
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.runtime.values import Array
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from pstranspile.frontends.onnx.graph import library
 from pstranspile.frontends.onnx.reading import BYTES_A_BYTE, DEEPEST, FREE_BYTES, MOST_NODES, Symbols
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.values import Array
 
 OLDEST = 13

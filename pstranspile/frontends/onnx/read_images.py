@@ -5,12 +5,11 @@ one row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.read_tensors import reshape, with_x_shape
 from pstranspile.frontends.onnx.reading import GraphReading, attribute, onnx_reader
-from pstranspile.ir.patterns import NamedTuple
 
 # Nodes of normalisations and learned slopes as Fluid's ops.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from pstranspile.frontends.layers.draft import Refused
 from pstranspile.frontends.onnx.graph import FUNCTIONS, OPERATORS, library
 from pstranspile.frontends.onnx.read_tensors import common, expand, reshape, sizes_of, transpose, with_x_shape
 from pstranspile.frontends.onnx.reading import GraphReading, attribute, axes_of, is_code, onnx_reader, positive
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 # Nodes that reduce many numbers to one, as Fluid's ops: sums, means, norms, and softmax.

@@ -5,7 +5,7 @@ by step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.frontends.layers.basic import unary
 from pstranspile.frontends.layers.draft import Refused, Value
@@ -13,7 +13,6 @@ from pstranspile.frontends.layers.loops import StaticRNN
 from pstranspile.frontends.layers.tensor import matmul, split
 from pstranspile.frontends.onnx.read_tensors import FAR, transpose, with_x_shape
 from pstranspile.frontends.onnx.reading import GraphReading, attribute, onnx_reader
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 Function: TypeAlias = "Callable[[Value], Value]"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.frontends.layers.draft import Refused, TranslatedDraft
 from pstranspile.frontends.onnx.graph import ELEMENT_TYPES, library
 from pstranspile.ir.model import EMPTY, Module, ParameterInfo, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 from pstranspile.runtime.values import NUMPY_TYPES, Array
 

@@ -9,12 +9,11 @@ Fields at their default are left out, as is `origin_shape` if it equals the slic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.ir.attributes import AttrValue, Ints, Long, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.model import DistributedVar, Distribution, FrozenMap, Location, Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, Language
 from pstranspile.ir.text.statement import OpParts, did_you_mean, one_of
 from pstranspile.ir.types import OpRole

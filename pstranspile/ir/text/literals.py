@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pstranspile.ir.attributes import AttrKind, float32
 from pstranspile.ir.diagnostics import Note
 from pstranspile.ir.model import Attrs, Location, Slots, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DTYPES, DType, OpRole, VarKind
 
 # The properties of op types that the text depends on: attribute kinds and defaults.

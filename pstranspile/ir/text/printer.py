@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.attributes import AttrKind, BlockRef, BlockRefs, Floats, kind_of, same_attr
 from pstranspile.ir.layout import BLANKS, all_wrapped, cut_comment, is_head, wrap_statement
 from pstranspile.ir.model import MAX_DEPTH, Attrs, Block, Module, Op, Program, Slots, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.distribution import Statement, statements
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,

@@ -7,7 +7,7 @@ the names are filled in.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import MAX_FINDINGS, DiagnosticError, Note, error, first_findings
@@ -27,7 +27,6 @@ from pstranspile.ir.model import (
     SourceText,
     Var,
 )
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import VERSION, Language, read_script
 from pstranspile.ir.text.literals import name as name_text

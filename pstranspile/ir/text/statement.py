@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue
 from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, error, nearest
 from pstranspile.ir.model import EMPTY, Attrs, FrozenMap, Location, ParameterInfo, Slots, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
     ELEMENT_KIND,

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import Op, Program, Slots
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name, variable_of_gradient

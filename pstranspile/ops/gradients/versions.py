@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from pstranspile.ir.attributes import KINDS, BlockRef
 from pstranspile.ir.model import Block, FrozenMap, Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType, OpRole, VarKind
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.gradient import (

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.values import Array
 
 _loops: Any = None

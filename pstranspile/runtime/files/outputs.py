@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 from weakref import finalize
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import open_regular, read_regular, require_local
 
 # Folders in which output is prepared: hidden, locked while their process lives, and renamed to their place at once.

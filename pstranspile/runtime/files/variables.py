@@ -17,7 +17,7 @@ import struct
 from collections.abc import Container, Iterable, Mapping, MutableMapping
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.json_text import describe_json_error
 from pstranspile.ir.model import Location, Program, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.files.outputs import write_variables
 from pstranspile.runtime.large.forms import rows_alone

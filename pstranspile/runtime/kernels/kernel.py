@@ -67,10 +67,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from pstranspile.ir.model import Op, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.schema import require_own

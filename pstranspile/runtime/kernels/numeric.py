@@ -9,12 +9,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.ops.shapes import Dims

@@ -8,11 +8,10 @@ import hashlib
 from _thread import get_ident
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import Array
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.large.table import LargeTable, TableRows, TableState, lie_within
 from pstranspile.runtime.values import Array, SelectedRows
 from pstranspile.runtime.values.encoding import encode, encode_pieces

@@ -33,14 +33,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import Rules, most_rows
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.values import Array

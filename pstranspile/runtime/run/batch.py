@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.argument_checks import check_arguments, expect, expect_number
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.model import Op, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops import facts_of
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.runtime.kernels.kernel import Value

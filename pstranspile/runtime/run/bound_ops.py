@@ -11,14 +11,14 @@ from dis import opname
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 
 import pstranspile
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import EMPTY, FrozenMap, Op, Program, TensorType
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ops import facts_of, schema_of, with_defaults
 from pstranspile.ops.attributes import refusals
 from pstranspile.ops.plugins import package_note, told_as, told_to_end

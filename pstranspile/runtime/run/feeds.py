@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from pstranspile.ir.diagnostics import (
     raise_errors,
 )
 from pstranspile.ir.model import Op, Program, TensorType, Var
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import facts_of, schema_of

@@ -13,12 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from operator import is_
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pstranspile.ir.model import FrozenMap, Program
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count, cycle
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from pstranspile.ir.diagnostics import (
     warning,
 )
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, Role, Var
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import shown_path
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value

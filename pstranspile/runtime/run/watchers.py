@@ -6,12 +6,11 @@ import importlib
 import io
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO, TypeAlias
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error, installing
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound_ops import BoundOp
 from pstranspile.runtime.run.feeds import describe_values, is_number, numbers_of, size_in_bytes

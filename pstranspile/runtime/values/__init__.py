@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import DType
 
 Array: TypeAlias = Any

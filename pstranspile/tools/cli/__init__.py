@@ -12,10 +12,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.startup_signals import ToldToEnd, told_to_end
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isnan, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import pstranspile
 from pstranspile.ir.argument_checks import MOST_STEPS
@@ -27,7 +27,7 @@ from pstranspile.ir.diagnostics import (
     wrong_codes,
 )
 from pstranspile.ir.model import EMPTY, Location, SourceText
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import is_address
 from pstranspile.tools.cli.blas import use_rounded_products
 from pstranspile.tools.cli.report import quoting, report

@@ -9,11 +9,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.cluster.net.status import Shown
 from pstranspile.ir.diagnostics import installing, visible
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.tools.cli.progress import is_terminal
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pstranspile.compiler.explain.answers import value_text
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, STORAGE_CLASSES, read_word
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot

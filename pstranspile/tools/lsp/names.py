@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pstranspile.compiler.compile import prepare
 from pstranspile.compiler.job import Job, JobError, job_warnings
 from pstranspile.compiler.job.file import job_of_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import EMPTY, Location, Module
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.text.literals import name as written
 from pstranspile.tools.lsp.outline import Declaration, Outline, Section
 from pstranspile.tools.lsp.values import Hint, LineSpan, Piece, RequestRefused, Spot, piece_at, pieces, spans_of

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import quantity
 from pstranspile.ir.layout import BLANKS, begins_statement, cut_comment, is_head, statement_length
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.types import DTYPES
 from pstranspile.tools.lsp.values import Fold, LineSpan, Piece, pieces

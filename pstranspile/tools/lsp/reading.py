@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.compiler.compile import trial, well_formed
 from pstranspile.compiler.job import JobError
@@ -33,7 +33,7 @@ from pstranspile.ir.model import (
     Var,
     collector_paused,
 )
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.ir.text.reader import STRUCTURE
 from pstranspile.ops.textual import parse

@@ -10,13 +10,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 import pstranspile
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, marked_span
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import read_regular
 from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job

@@ -8,10 +8,10 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from pstranspile.ir.diagnostics import in_one_line
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 
 MOST_OF_A_FRAME = 1 << 30
 """The most bytes of one message of an editor."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import read_name
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import pstranspile
 from pstranspile.cluster.net.metrics import Pace
@@ -22,7 +22,7 @@ from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_o
 from pstranspile.compiler.explain.questions import why_kept
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.model import MAIN, Block, Module, Op, Origin, Program, Var, collector_paused
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.printer import Lines
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.textual import LANGUAGE

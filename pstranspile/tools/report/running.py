@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pstranspile.cluster.machines.scenario import Scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.model import Module
-from pstranspile.ir.patterns import NamedTuple, Pattern
+from pstranspile.ir.patterns import Pattern
 from pstranspile.proof.check import ROWS_PER_TRAINER, STEPS
 from pstranspile.proof.report import Report, Verdict, report_text
 from pstranspile.proof.training import made_feeds, naming_inputs, zeros_for_metrics

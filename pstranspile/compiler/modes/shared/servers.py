@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import table_warnings
@@ -52,7 +52,6 @@ from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Origin, Program
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole
 from pstranspile.ops.build import make_op
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.compiler.analysis.reductions import Reduction, is_left_out
 from pstranspile.compiler.emit.rules import (
@@ -28,7 +28,6 @@ from pstranspile.ir.attributes import Strings, float32
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Origin, Program, Role, Var
 from pstranspile.ir.passes import Steps
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.build import make_op
 

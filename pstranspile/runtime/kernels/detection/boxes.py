@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from math import floor, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, reals_attr, text
 from pstranspile.ops.detection.boxes import ENCODE, SAME_RATIO, expanded_ratios, positive
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel

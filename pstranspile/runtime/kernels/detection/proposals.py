@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, real, reals_attr
 from pstranspile.ops.detection.proposals import MATCH_TYPES, MINING_TYPES, one_of
 from pstranspile.runtime.kernels.detection.boxes import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.runtime.kernels.detection.boxes import (
     PooledSize,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.detection.proposals import one_of
 from pstranspile.ops.detection.suppression import AP_TYPES, anchors_of, mask_of

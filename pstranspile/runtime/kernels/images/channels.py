@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.ops.images.channels import RATIOS, SIZES, scaled_dim
 from pstranspile.ops.shapes import Dims

@@ -10,11 +10,11 @@ import itertools
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import (
     channels_last,

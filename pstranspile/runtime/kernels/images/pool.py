@@ -6,12 +6,11 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.ops.images.conv import padding_of, window_counts
 from pstranspile.ops.images.pool import unpooled_dims

@@ -6,13 +6,12 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import zip_longest
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, per_op, plain_kernel

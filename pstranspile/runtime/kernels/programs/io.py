@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from os import cpu_count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, plain_kernel

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 from weakref import WeakValueDictionary
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Location, Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import text
 from pstranspile.runtime.files.python_file import calling, value_of
 from pstranspile.runtime.kernels.kernel import Run, kernel

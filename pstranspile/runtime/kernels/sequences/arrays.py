@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
 from pstranspile.runtime.kernels.kernel import ExecutionContext, Run, Value, kernel, plain_kernel

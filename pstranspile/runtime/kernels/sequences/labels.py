@@ -6,12 +6,11 @@ import math
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import int_attr, ints_attr, text
 from pstranspile.runtime.arithmetic import loops
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel

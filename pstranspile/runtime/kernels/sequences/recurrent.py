@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, real
 from pstranspile.runtime.arithmetic import is_small, loops, product_of, sum_of_rows
 from pstranspile.runtime.arithmetic.loops import LstmGradients, LstmResults

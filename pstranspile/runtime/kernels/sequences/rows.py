@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import int_attr, ints_attr, real
 from pstranspile.runtime.arithmetic import dot, loops, shares_of_runs, sum_runs
 from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, per_op, plain_kernel

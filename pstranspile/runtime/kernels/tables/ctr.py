@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.runtime.kernels.kernel import (
     ExecutionContext,

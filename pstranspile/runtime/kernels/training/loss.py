@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
 from pstranspile.runtime.arithmetic import (
     exp_of_each,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.ir.patterns import NamedTuple
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.runtime.arithmetic import loops, norm, number_of, over_root, root, same_everywhere
 from pstranspile.runtime.arithmetic.loops import Reach, RmspropFactors, RowGradient, RowUpdate
