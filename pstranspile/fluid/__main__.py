@@ -32,7 +32,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
-from pstranspile.ir.startup_signals import restore
+from pstranspile.ir.startup_signals import freeze_modules, restore
 from pstranspile.ir.table_rules import most_rows
 
 # A run of a script, with the actions of `--ir`, `--check` and `--explain`.
@@ -512,6 +512,7 @@ def _tell_idle_server() -> None:
 
 if __name__ == "__main__":
     restore()
+    freeze_modules()
     status, gone = 0, 0
     try:
         status = main(sys.argv[1:])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
@@ -34,7 +34,6 @@ from pstranspile.cluster.net.parts import (
     write_trainer,
 )
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
-from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.state import StateKeeper
 from pstranspile.cluster.net.status import (
@@ -54,6 +53,9 @@ from pstranspile.cluster.net.wire import bytes_of
 from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.table import LargeTable, return_freed_arrays
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, ServerCheckpoints
 
 # Running a machine of a job in this process, for `start` and for actors of Ray.
 
@@ -336,6 +338,8 @@ def play_server(
 
     If the process ends before that, its last saved state remains; if it ends later, nothing is left to do.
     """
+    from pstranspile.cluster.net.server_checkpoints import SaveFolder, ServerCheckpoints
+
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms, keeps=bool(place.state), trainers_ended=place.trainers_ended)
     server.place_files(SaveFolder(place.saves, server.folder, _telling_of_saves(role, site, report)).place)

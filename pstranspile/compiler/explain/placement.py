@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import why_whole
 from pstranspile.compiler.compile import Compiled, prepare
-from pstranspile.compiler.cost.balance import lookups_of
 from pstranspile.compiler.cost.counts import read_counts
-from pstranspile.compiler.cost.jobs import columns, cost_of, moved_of
+from pstranspile.compiler.cost.jobs import columns, cost_of, moved_of, planned_lookups
 from pstranspile.compiler.emit.rules import UPDATE
 from pstranspile.compiler.explain.job import (
     ExplainedJob,
@@ -358,7 +357,7 @@ class _Loads:
         self.plan = plan
         self.counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
         self.rows = job.batch_rows if job is not None else DEFAULTS["batch_rows"]
-        self.lookups = lookups_of(program, self.rows)
+        self.lookups = planned_lookups(plan, program, self.rows)
         self.groups = {name: group.parameters for group in plan.groups for name in group.parameters}
         self.states = states
         limited = job is not None and job.split_method == COST and job.server_memory

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
-from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balance_items, lookups_of, moved_by
+from pstranspile.compiler.cost.balance import Item, Lookups, Moved, NoRoom, balance_items, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
@@ -520,7 +520,8 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     for index, piece in enumerate(pieces):
         together.setdefault(group_of.get(piece.update.parameter, -1 - index), []).append(index)
     members = list(together.values())
-    lookups = lookups_of(facts.program, job.batch_rows)
+    added_up = job.runtime_split_send_recv or job.mode == "geo"
+    lookups = lookups_of(facts.program, job.batch_rows, added_up=added_up)
     items = [
         _combine_items([_item(facts, job, pieces[index], lookups, counts) for index in indices]) for indices in members
     ]
@@ -577,7 +578,7 @@ def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts 
     return counts
 
 
-def _item(facts: Facts, job: Job, piece: Piece, lookups: Mapping[str, int], counts: IdCounts | None) -> Item:
+def _item(facts: Facts, job: Job, piece: Piece, lookups: Mapping[str, Lookups], counts: IdCounts | None) -> Item:
     """A parameter as an item of the placement by cost. A server stores its rows, the optimizer's states of them, and
     dense gradients: one of each trainer, and the merged one.
     """

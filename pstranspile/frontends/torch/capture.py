@@ -210,6 +210,7 @@ def _exported_step(
             _sized_alignments(torch),
             _sized_losses(torch),
             _unchecked_distributions(),
+            _masks_as_given(),
             as_written(torch),
             whole_sequences(torch) if notes.packs else nullcontext(),
             nullcontext() if strict else passed_checks(torch, notes.checks),
@@ -534,6 +535,33 @@ def _unchecked_distributions() -> Generator[None]:
     finally:
         kind.set_default_validate_args(before)
 
+
+@contextmanager
+def _masks_as_given() -> Generator[None]:
+    """Has the transformers of `torch.nn` apply a mask as it is given inside the block, unless `is_causal=True` says
+    that it is causal.
+
+    Without `is_causal` they look whether it is, by which no graph can branch. Attention takes a faster way then, with
+    the same numbers.
+    """
+    module = torch_library("torch.nn.modules.transformer")
+    before = getattr(module, _CAUSAL, None)
+    if before is None:
+        yield
+        return
+
+    def said_to_be_causal(_mask: Any, is_causal: bool | None = None, _size: int | None = None) -> bool:
+        return is_causal is True
+
+    setattr(module, _CAUSAL, said_to_be_causal)
+    try:
+        yield
+    finally:
+        setattr(module, _CAUSAL, before)
+
+
+_CAUSAL = "_detect_is_causal_mask"
+"""Torch's name for the function that looks whether a mask is causal."""
 
 CUMULATIVE = -1.0
 """The placeholder for `momentum=None` of a batch norm, whose running statistics are averages over all batches."""

@@ -900,6 +900,43 @@ def _cholesky_and_errors(a: Any, *, upper: bool = False, **_: Any) -> tuple[Any,
     return _cholesky(a, upper=upper), _no_errors(a)
 
 
+@defines("histc.default")
+def _histogram(values: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """How many numbers lie in each of so many parts of a range, whose ends belong to it. No range means that of the
+    numbers, or one around them if they are all the same.
+    """
+    torch = _torch()
+    flat = values.detach().reshape(-1)
+    low, high = (flat.new_full((), end) for end in (min, max))
+    if min == max:
+        low, high = flat.min(), flat.max()
+        alone = (low == high).to(flat.dtype)
+        low, high = low - alone, high + alone
+    inside = (flat >= low) & (flat <= high)
+    place = ((torch.where(inside, flat, low) - low) * bins / (high - low)).long().clamp(max=bins - 1)
+    members = (place.unsqueeze(1) == torch.arange(bins).unsqueeze(0)) & inside.unsqueeze(1)
+    return members.to(flat.dtype).sum(0)
+
+
+def _of_row_groups(node: Any) -> bool:
+    """Whether a product of groups is that of a matrix, whose rows are dealt to several others."""
+    first, second, ends = node.args[0], node.args[1], _argument(node, 2, "offs")
+    dims = [len(one.meta["val"].shape) for one in (first, second)]
+    return dims == [2, 3] and ends is not None and _argument(node, 3, "bias") is None
+
+
+@defines("_grouped_mm.default", "grouped_mm_fallback.default", needed=_of_row_groups)
+def _grouped_product(rows: Any, matrices: Any, offs: Any, *_: Any, **__: Any) -> Any:
+    """The product of each row and the matrix of its group; group `i` has the rows until `offs[i]`, and those after the
+    last one give zeros. It is computed from a matrix for each row, as PyTorch's own layers of experts do without it.
+    """
+    torch = _torch()
+    groups = (torch.arange(rows.shape[0]).unsqueeze(1) >= offs.unsqueeze(0)).sum(1)
+    last = matrices.shape[0] - 1
+    made = torch.bmm(rows.unsqueeze(1), matrices[groups.clamp(max=last)]).squeeze(1)
+    return torch.where((groups <= last).unsqueeze(1), made, torch.zeros_like(made))
+
+
 # Functions of torch that `torch.export` can't trace, in terms of others that it can. They make what the functions of
 # torch make, of a batch of any size. In the places of torch's own ones they are only while a step is exported.
 
@@ -982,8 +1019,22 @@ def _written(torch: Any) -> Mapping[str, Callable[..., Any]]:
             made.append((made[0].unsqueeze(1) == values.unsqueeze(0)).sum(1))
         return tuple(made) if len(made) > 1 else made[0]
 
+    own_grouped_product = getattr(torch, _GROUPED, None)
+
+    def grouped_product(rows: Any, matrices: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+        """The product of rows and the matrix of their group. Torch's own rule for an export takes bfloat16 alone."""
+        if (rows.dim(), matrices.dim()) != (2, 3) or offs is None or bias is not None or out_dtype is not None:
+            assert own_grouped_product is not None
+            return own_grouped_product(rows, matrices, offs=offs, bias=bias, out_dtype=out_dtype)
+        return _grouped_product(rows, matrices, offs)
+
     written = (bincount, cov, corrcoef, pdist, diagonal, diag, unique)
-    return {**{function.__name__: function for function in written}, **_sized_losses(torch)}
+    named = {function.__name__: function for function in written}
+    return {**named, _GROUPED: grouped_product, **_sized_losses(torch)}
+
+
+_GROUPED = "_grouped_mm"
+"""Torch's name for the product of rows and the matrix of their group."""
 
 
 _LOSSES = ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")

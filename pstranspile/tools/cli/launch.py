@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import name_list, quantity, visible
 from pstranspile.ir.model import MAIN
+from pstranspile.ir.startup_signals import freeze_modules
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
     chart_kind,
@@ -98,6 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.runtime.files.outputs import require_writable, require_writable_folder, work_folder
     from pstranspile.runtime.large.table import rows_on_disk
 
+    freeze_modules()
     read = files_read(options)
     kinds = {
         "save": "npz",

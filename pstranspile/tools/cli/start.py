@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import Location
+from pstranspile.ir.startup_signals import freeze_modules
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     INIT_HELP,
@@ -40,6 +41,7 @@ from pstranspile.tools.cli.written_files import PENDING, saved_arrays_text, say,
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.net.job import JobFolder
+    from pstranspile.cluster.net.other_systems import ForeignSystem
     from pstranspile.cluster.net.server_checkpoints import CheckpointPlan
     from pstranspile.cluster.net.status import StatusPipe
     from pstranspile.cluster.net.tls import Credentials
@@ -365,6 +367,12 @@ def _unknown_role_error(role: str, folder: JobFolder) -> DiagnosticError:
     )
 
 
+def _fluid_system() -> ForeignSystem:
+    from pstranspile.fluid.net.system import FluidSystem
+
+    return FluidSystem()
+
+
 def _play(
     options: argparse.Namespace,
     folder: JobFolder,
@@ -381,16 +389,16 @@ def _play(
     from pstranspile.cluster.net.parts import trainer_arrays
     from pstranspile.cluster.net.process import ProcessPlace, is_server, play
     from pstranspile.cluster.net.terms import PeerRefused, Terms, token_of_environment
-    from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
 
+    freeze_modules()
     place = ProcessPlace(
         addresses,
         options.state,
         options.state_every,
         options.patience,
-        FluidSystem() if options.fluid else None,
+        _fluid_system() if options.fluid else None,
         credentials=credentials,
         record=options.record,
         trace=options.trace,

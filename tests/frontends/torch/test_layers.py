@@ -305,6 +305,21 @@ class Encoder(nn.Module):
         return (self.layers(steps, mask=mask, is_causal=True) ** 2 * torch.arange(8, dtype=steps.dtype)).mean()
 
 
+class Translation(nn.Module):
+    """A transformer whose masks are causal, which nothing says but they themselves."""
+
+    reads = ("steps",)
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, steps):
+        mask = nn.Transformer.generate_square_subsequent_mask(4).to(steps.dtype)
+        made = self.layers(steps, steps.flip(1), src_mask=mask, tgt_mask=mask != 0, memory_mask=mask)
+        return (made**2 * torch.arange(8, dtype=steps.dtype)).mean()
+
+
 SEQUENCES = {
     "attention": Attention,
     "batch_norm": lambda: Rows(nn.BatchNorm1d(6)),
@@ -323,6 +338,7 @@ SEQUENCES = {
     "lstm_deep": lambda: Recurrent(nn.LSTM(8, 5, 2, batch_first=True, bidirectional=True)),
     "rms_norm": lambda: Rows(nn.RMSNorm(6)),
     "rnn": lambda: Recurrent(nn.RNN(8, 5, batch_first=True, nonlinearity="relu")),
+    "translation": Translation,
 }
 
 
