@@ -117,7 +117,7 @@ class WithLibrary(Http2):
     def receive(self, size: int) -> bool:
         self._received_bytes += size
         try:
-            if not (self.is_admitted or self._over):
+            if not (self.is_admitted or self._is_over):
                 self._require_few()
             for event in self._h2.receive_data(self._chunk[:size]):
                 handler = self._handlers.get(type(event))

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from pstranspile.ir.startup_signals import ToldToEnd, begin, guard
+from pstranspile.ir.startup_signals import EndSignal, begin, guard
 
 
 def _send_again(lost: "sys.UnraisableHookArgs") -> None:
@@ -13,7 +13,7 @@ def _send_again(lost: "sys.UnraisableHookArgs") -> None:
         from threading import Timer
 
         Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT)).start()
-    elif lost.exc_type is not ToldToEnd:  # which sends itself again
+    elif lost.exc_type is not EndSignal:  # which sends itself again
         sys.__unraisablehook__(lost)
 
 

@@ -92,9 +92,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Takes the thousands of tests out of the garbage collector's sight, which would look at them again and again."""
+    """Takes the thousands of tests out of the garbage collector's sight, which would look at them again and again.
+
+    It then looks at what tests leave a tenth as often as Python has it do, which takes half of its time.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(7_000, 10, 10)
     gc.enable()
 
 

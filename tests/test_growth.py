@@ -35,7 +35,7 @@ from pstranspile.tools.lsp.names import definitions, named_at, references, renam
 from pstranspile.tools.lsp.outline import Outline, symbols, tokens
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.server import fixes
-from pstranspile.tools.lsp.values import Spot
+from pstranspile.tools.lsp.values import TextPosition
 from pstranspile.tools.report.data import _LAYER
 from tests.conftest import ROOT
 from tests.fluid.running import fresh
@@ -225,7 +225,7 @@ def test_peers_of_all_ops(what: str, mode: str):
 def asked(outline: Outline, placed: names.Placement) -> None:
     """What an editor asks of a program that is open."""
     line = next(at for at, text in enumerate(outline.lines) if "%fc_0.w_0" in text)
-    spot = Spot(line, outline.lines[line].index("%fc_0.w_0") + 3)
+    spot = TextPosition(line, outline.lines[line].index("%fc_0.w_0") + 3)
     assert hover(outline, spot, placed) is not None
     assert complete(outline, spot)
     named = named_at(outline, spot)

@@ -55,6 +55,20 @@ MODULES = {module_name(path) for path in FILES}
 
 
 @cache
+def telling(path: Path) -> list[ast.AST]:
+    """The parts of a file that tell what it takes from others: imports, texts, and names with an underscore in front of
+    something that has a name itself.
+    """
+    return [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        or (isinstance(node, ast.Attribute) and node.attr[0] == "_" and isinstance(node.value, ast.Name))
+    ]
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Modules of the package that a file imports anywhere.
 
@@ -62,7 +76,7 @@ def imported(path: Path) -> set[str]:
     are loaded by their names alone, as those of other packages are.)
     """
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in telling(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -140,13 +154,12 @@ def test_other_wings_use_what_a_wing_promises(wing_name: str):
 def hidden(path: Path) -> list[str]:
     """Names with an underscore in front that a file takes from a module of another wing."""
     here, found, modules = module_name(path), [], set[str]()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in telling(path):
         module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
         if isinstance(node, ast.ImportFrom) and module.startswith("pstranspile.") and wing(module) != wing(here):
             found += [f"{module}.{a.name}" for a in node.names if a.name[0] == "_" and a.name[:2] != "__"]
             modules |= {a.asname or a.name for a in node.names if f"{module}.{a.name}" in MODULES}
-    for node in ast.walk(tree) if modules else ():
+    for node in telling(path) if modules else ():
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             found += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" and node.attr[:2] != "__" else []
     return found

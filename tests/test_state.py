@@ -77,6 +77,8 @@ def made_in(function: ast.AST) -> set[str]:
 def assigned(tree: ast.AST, own: frozenset[str] = frozenset(("self", "cls"))) -> Iterator[tuple[int, str, str]]:
     """Where attributes of others are set: the line, whose, and the attribute's name."""
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr_context | ast.operator | ast.Name | ast.Constant):
+            continue  # most parts of a program, in which nothing is set
         inner = own | made_in(node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else own
         for target in targets(node):
             owner, name = (

@@ -274,7 +274,7 @@ class Trial(NamedTuple):
     """
 
     refused: bool = False
-    beyond: tuple[Diagnostic, ...] = ()
+    further_findings: tuple[Diagnostic, ...] = ()
 
 
 def trial(

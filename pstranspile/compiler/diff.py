@@ -240,7 +240,7 @@ def _significant(op_type: str, attrs: Attrs) -> dict[str, AttrValue]:
     """The attributes that are compared: those not ignored, not at their default, and not empty without a default."""
     schema = schema_of(op_type)
     specs: Mapping[str, AttrSpec] = schema.attrs if schema is not None else {}
-    kept: dict[str, AttrValue] = {}
+    significant: dict[str, AttrValue] = {}
     for name, value in attrs.items():
         if name in IGNORED:
             continue
@@ -250,8 +250,8 @@ def _significant(op_type: str, attrs: Attrs) -> dict[str, AttrValue]:
             continue
         if value in ("", ()) and (default is None or default in ("", ())):
             continue
-        kept[name] = value
-    return kept
+        significant[name] = value
+    return significant
 
 
 def op_line(op: Op) -> str:

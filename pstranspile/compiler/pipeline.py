@@ -11,7 +11,7 @@ from pstranspile.compiler.analysis.tables import require_rows, with_large_tables
 from pstranspile.compiler.emit.rules import WHOLE
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.link import link
-from pstranspile.compiler.modes import Prepared, mode_of
+from pstranspile.compiler.modes import PreparedJob, mode_of
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.ir.argument_checks import require_programs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, did_you_mean, error, raise_errors
@@ -59,7 +59,7 @@ PASSES: tuple[Pass, ...] = (
 NAMES = tuple(info.name for info in PASSES)
 
 
-def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> tuple[Module, Prepared]:
+def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> tuple[Module, PreparedJob]:
     """Verifies a module, finds its facts and makes its plan; the emitter of the result makes the roles.
 
     Returns also the module with the same element type for a shared variable in all programs. Raises DiagnosticError.

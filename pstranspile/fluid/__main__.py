@@ -32,7 +32,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, cluster_of, did_you_mean
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module
 from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.reading import SCRIPT, beginning, kind_of, misspelt
-from pstranspile.ir.startup_signals import restore
+from pstranspile.ir.startup_signals import freeze_modules, restore
 from pstranspile.ir.table_rules import most_rows
 
 # A run of a script, with the actions of `--ir`, `--check` and `--explain`.
@@ -137,7 +137,7 @@ class Options(NamedTuple):
     """The name of the module that is run as the script, "" if the script is a file."""
 
 
-class Stopped(BaseException):
+class ScriptStop(BaseException):
     """Raised to end the script, when it has reached the point that the options ask about."""
 
 
@@ -159,25 +159,27 @@ def parse_options(arguments: list[str]) -> Options | str:
         elif name in _VALUES:
             if not equals and not waiting:
                 return f"{name} takes a value"
-            before, given = getattr(options, name[2:]), value if equals else waiting.pop(0)
-            if not given:
+            before, argument = getattr(options, name[2:]), value if equals else waiting.pop(0)
+            if not argument:
                 return f"{name} takes a value, and is given an empty one"
-            if before and before != given:
-                told = f"{name} is given twice; {given[:60]} counts, not {before[:60]}"
+            if before and before != argument:
+                told = f"{name} is given twice; {argument[:60]} counts, not {before[:60]}"
                 print_to_stderr(in_one_line(f"pstranspile fluid: warning: {told}"))
-            options = options._replace(**{name[2:]: given})
+            options = options._replace(**{name[2:]: argument})
         else:
             return f"there is no option {name}{did_you_mean(name, (*_FLAGS, *_VALUES, '--help'))}"
     asks = options.check or options.explain
-    given = [name for name in OF_CLUSTER if getattr(options, name[2:])]
+    cluster_options = [name for name in OF_CLUSTER if getattr(options, name[2:])]
     if options.check and options.explain:
         return "--check can't be combined with --explain"
     if options.compat and (asks or options.ir):
         return "--compat reads the script without running it, and can't be combined with --check, --explain and --ir"
     if options.json and not options.compat:
         return "--json is for --compat"
-    if given and not asks:
-        return f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --check and --explain"
+    if cluster_options and not asks:
+        return (
+            f"{' and '.join(cluster_options)} {'is' if len(cluster_options) == 1 else 'are'} for --check and --explain"
+        )
     if waiting[:1] == ["-m"]:
         file = file_of_module(waiting[1]) if len(waiting) > 1 else ""
         if not file:
@@ -341,12 +343,12 @@ class ScriptRun:
         if other:
             print(f"{self._command}: {other}", file=sys.stderr)
             self._status = 2
-            raise Stopped
+            raise ScriptStop
         if self.options.explain:
             from pstranspile.compiler.explain import answer_text, explain_job, of_compiled
 
             self._status = show(answer_text(explain_job(of_compiled(compiled)), full=self.options.all))
-            raise Stopped
+            raise ScriptStop
         if self.options.check:
             from pstranspile.proof.check import check
             from pstranspile.proof.report import report_text
@@ -355,7 +357,7 @@ class ScriptRun:
             assert compiled.job is not None
             made = check(compiled.source, compiled.job, result=compiled, programs=turns)
             self._status = show(report_text(made, every=self.options.all)) or (0 if made.holds else 1)
-            raise Stopped
+            raise ScriptStop
 
     def _write(self, folder: Path) -> None:
         from pstranspile.compiler.folders import files_of
@@ -392,18 +394,18 @@ class ScriptRun:
         """
         if self._unbuilt:
             ended = f"{place}: the script ends here, and" if place else "the script"
-            told = f"{ended} has built nothing in its default programs: nothing is written to {self.options.ir}"
-            print(f"{self._command}: {told}", file=sys.stderr)
+            message = f"{ended} has built nothing in its default programs: nothing is written to {self.options.ir}"
+            print(f"{self._command}: {message}", file=sys.stderr)
             if not self.asks():
                 return 1
         if self.asks() and not self._compiled:
             nothing = f"nothing is {'checked' if self.options.check else 'explained'}"
             if place:
                 shown = status if isinstance(status, int) else 1 if status else 0
-                told = f"{place}: the script ends here with status {shown}, before it has trained: {nothing}"
+                message = f"{place}: the script ends here with status {shown}, before it has trained: {nothing}"
             else:
-                told = f"the script trains nothing: {nothing}"
-            print(f"{self._command}: {told}", file=sys.stderr)
+                message = f"the script trains nothing: {nothing}"
+            print(f"{self._command}: {message}", file=sys.stderr)
             return 1
         return self._status
 
@@ -466,7 +468,7 @@ def _run(session: ScriptRun) -> int:
                 runpy.run_module(options.module, run_name="__main__", alter_sys=True)
             else:
                 runpy.run_path(options.script, run_name="__main__")
-    except Stopped:
+    except ScriptStop:
         pass
     except SystemExit as stop:
         if not stop.code:
@@ -510,6 +512,7 @@ def _tell_idle_server() -> None:
 
 if __name__ == "__main__":
     restore()
+    freeze_modules()
     status, gone = 0, 0
     try:
         status = main(sys.argv[1:])

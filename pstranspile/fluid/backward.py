@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.graph.pruning import Recomputing
+from pstranspile.fluid.graph.pruning import RecomputationPath
 from pstranspile.fluid.graph.values import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import check_kind
@@ -65,10 +65,12 @@ def append_backward(
     return [(find(pair.param), find(pair.grad)) for pair in pairs if pair.grad is not None]
 
 
-def _recomputing(loss: Variable, checkpoints: Any, no_grad_set: Any) -> Recomputing | None:
+def _recomputing(loss: Variable, checkpoints: Any, no_grad_set: Any) -> RecomputationPath | None:
     """The path to a loss, cut at checkpoints; None without checkpoints. Raises TypeError if these are not a list."""
     names = _names("checkpoints", checkpoints, (list,))
-    return Recomputing(loss.block.program.live(), loss.name, names, _no_grad_names(no_grad_set)) if names else None
+    return (
+        RecomputationPath(loss.block.program.live(), loss.name, names, _no_grad_names(no_grad_set)) if names else None
+    )
 
 
 def _call_back(program: Any, before: list[int], callbacks: Any) -> None:

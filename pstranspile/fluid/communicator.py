@@ -183,7 +183,7 @@ def communicator_settings(flags: Mapping[str, Any], job: Job | None) -> Settings
     and for values that are not numbers, NotHere for parameters that are fetched less often.
     """
     check_names(flags)
-    made = Settings(push_every=job.geo_sgd_need_push_nums if job is not None else 100)
+    settings = Settings(push_every=job.geo_sgd_need_push_nums if job is not None else 100)
     defaults = _defaults()
     numbers = {name: _number(name, value) for name, value in flags.items()}
     changed = {name: value for name, value in numbers.items() if value != int(defaults[name])}
@@ -194,14 +194,14 @@ def communicator_settings(flags: Mapping[str, Any], job: Job | None) -> Settings
         for name in defaults:
             if name in changed and name not in _UNUSED:
                 warn_unused(name, changed[name], "only asynchronous trainers have queues")
-        return made
+        return settings
     fewest = f"{_PREFIX}min_send_grad_num_before_recv"
     if numbers.get(f"{_PREFIX}independent_recv_thread", 1) and changed.get(fewest, 1) != 1:
         raise unsupported_error(
             f"{fewest} = {changed[fewest]}", "parameters are fetched whenever gradients were sent; leave it"
         )
     most, size, adds = (numbers.get(name, int(defaults[name])) for name in _FOLLOWED)
-    return made._replace(max_merge_var_num=most, send_queue_size=size, merge_add=bool(adds))
+    return settings._replace(max_merge_var_num=most, send_queue_size=size, merge_add=bool(adds))
 
 
 def _number(name: str, value: object) -> int:

@@ -117,7 +117,7 @@ def create_reader_variable(loader: Any, queue: str, name: str, at_start: bool = 
     """
     draft = DEFAULTS[0].live()
     creating = draft.startup_program if at_start else draft.program
-    made = _reader_variable(loader, creating, name)
+    reader_var = _reader_variable(loader, creating, name)
     attrs = {
         "shape_concat": [dim for var in loader.feeds for dim in var.shape],
         "ranks": [len(var.shape) for var in loader.feeds],
@@ -128,21 +128,21 @@ def create_reader_variable(loader: Any, queue: str, name: str, at_start: bool = 
     block = creating.global_block() if at_start else creating.current_block()
     block.append_op("create_py_reader", {"blocking_queue": [queue]}, {"Out": [name]}, attrs)
     draft.program.readers.append(loader)
-    return _reader_variable(loader, draft.program, name) if at_start else made
+    return _reader_variable(loader, draft.program, name) if at_start else reader_var
 
 
 def double_buffer(reader: PyReaderVariable, place: Any = None, name: str | None = None) -> PyReaderVariable:
     """A reader that reads ahead of another one. Here this is only declared, because loaders themselves read ahead."""
     draft = DEFAULTS[0].live()
-    made = _reader_variable(reader.loader, draft.program, name or unique_name.generate("double_buffer"))
+    reader_var = _reader_variable(reader.loader, draft.program, name or unique_name.generate("double_buffer"))
     block = draft.program.current_block()
     block.append_op(
         "create_double_buffer_reader",
         {"UnderlyingReader": [reader]},
-        {"Out": [made]},
+        {"Out": [reader_var]},
         {"place": str(place or "auto").upper()},
     )
-    return made
+    return reader_var
 
 
 def loader_ops(loader: Any, use_double_buffer: bool) -> None:
@@ -165,15 +165,15 @@ def loader_ops(loader: Any, use_double_buffer: bool) -> None:
 def read_file(reader: PyReaderVariable) -> Any:
     """The variables that get values from a reader in every run."""
     block, key = DEFAULTS[0].live().program.current_block(), unique_name.generate("read_file")
-    made = [
+    variables = [
         block.create_var(name=f"{key}.tmp_{index}", shape=var.shape, dtype=var.dtype, lod_level=var.lod_level)
         for index, var in enumerate(reader.loader.feeds)
     ]
-    for var in made:
+    for var in variables:
         var.stop_gradient, var.is_data = True, True
-    block.append_op("read", {"Reader": [reader]}, {"Out": made})
-    reader.loader.names = [var.name for var in made]
-    return made[0] if len(made) == 1 else made
+    block.append_op("read", {"Reader": [reader]}, {"Out": variables})
+    reader.loader.names = [var.name for var in variables]
+    return variables[0] if len(variables) == 1 else variables
 
 
 class Dataset:

@@ -157,16 +157,16 @@ class DatasetBase:
         """The data set as Fluid's message `DataFeedDesc`."""
         from pstranspile.fluid.proto import DataFeedDesc
 
-        made = DataFeedDesc(name=self.feed_name, pipe_command=self.pipe_command)
+        desc = DataFeedDesc(name=self.feed_name, pipe_command=self.pipe_command)
         if self._has_size:
-            made.batch_size = self.batch_size
+            desc.batch_size = self.batch_size
         for var in self.use_vars:
-            slot = made.multi_slot_desc.slots.add(name=var.name, is_used=True)
+            slot = desc.multi_slot_desc.slots.add(name=var.name, is_used=True)
             slot.type = "float" if numpy_name(var.dtype) == "float32" else "uint64"
             if not var.lod_level:
                 slot.is_dense = True
                 slot.shape.extend(var.shape)
-        return made
+        return desc
 
     def desc(self) -> str:
         """The data set as Fluid's message `DataFeedDesc`, in text form."""

@@ -18,8 +18,8 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.communicating import Talker
 from pstranspile.fluid.running.devices import (
     Devices,
-    Fed,
     Replicas,
+    RunFeed,
     adds_up_rows,
     has_own_control,
     require_for_all,
@@ -27,9 +27,9 @@ from pstranspile.fluid.running.devices import (
     values_by_device,
 )
 from pstranspile.fluid.running.feeding import (
-    Again,
-    Alike,
+    CheckedRun,
     Facts,
+    RepeatedRun,
     as_lodtensor,
     convert_fetched_value,
     declare_any_rows,
@@ -111,8 +111,8 @@ class Executor:
         self._talker = Talker()
         self._facts: dict[int, Facts] = {}
         self._as_fed: Cache = {}
-        self._alike: dict[int, Alike] = {}
-        self._again: Again | None = None
+        self._checked_runs: dict[int, CheckedRun] = {}
+        self._repeated_run: RepeatedRun | None = None
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
         self._dataset_prints: PrintCounts | None = None
@@ -177,10 +177,10 @@ class Executor:
         return_merged: bool,
         use_prune: bool,
     ) -> Any:
-        if self._again is not None and not use_prune:
-            repeated = self._again.repeat_run(program, feed, fetch_list, scope)
+        if self._repeated_run is not None and not use_prune:
+            repeated = self._repeated_run.repeat_run(program, feed, fetch_list, scope)
             if repeated is not None:
-                return [convert_fetched_value(repeated[name], name, return_numpy) for name in self._again.names]
+                return [convert_fetched_value(repeated[name], name, return_numpy) for name in self._repeated_run.names]
         if getattr(program, "predictor", None) is not None:
             return program.predictor.run(feed)
         names, updates = split_fetch_list(fetch_list)
@@ -200,9 +200,9 @@ class Executor:
             devices = len(feed)
         made, of_devices = self._values(plain, fed, names, scope, devices)
         ran = id(plain.freeze())
-        alike, facts = self._alike.get(ran), self._facts.get(ran)
+        alike, facts = self._checked_runs.get(ran), self._facts.get(ran)
         if alike and facts and program is plain and fetch_list.__class__ is list and alike.names == names:
-            self._again = Again(plain, fetch_list, scope, alike, facts.drawn_names)
+            self._repeated_run = RepeatedRun(plain, fetch_list, scope, alike, facts.drawn_names)
         if getattr(program, "device_count", 1) == 1:
             return [convert_fetched_value(made[name], name, return_numpy) for name in names]
         parts = of_devices or {name: [made[name]] for name in names}
@@ -229,18 +229,18 @@ class Executor:
         ]
         return whole._prune_with_input(fed_names(feed), [*(fetch_list or []), *updates])  # pyright: ignore[reportPrivateUsage]
 
-    def _feed_with_readers(self, program: Program, feed: Any, devices: int) -> Fed:
+    def _feed_with_readers(self, program: Program, feed: Any, devices: int) -> RunFeed:
         fed = normalize_feed(feed, devices)
         for reader in program.readers:
             if reader.started and not {name_of(name) for name in fed.values}.issuperset(reader.names):
                 more = join_feeds(reader.next(devices))
-                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
+                fed = RunFeed({**fed.values, **more.values}, {**fed.rows, **more.rows}, more.parts)
         if devices > 1 and trains(program):
             require_for_all(fed, devices, program.drafts[0].vars)
         return fed
 
     def _values(
-        self, program: Program, fed: Fed, names: list[str], scope: Scope, devices: int
+        self, program: Program, fed: RunFeed, names: list[str], scope: Scope, devices: int
     ) -> tuple[Mapping[str, Any], Mapping[str, list[Any]]]:
         """Two mappings by name: the fetched values, and for those that differ from device to device, the list of each
         device's value.
@@ -255,7 +255,7 @@ class Executor:
         for name, scheduler in program.schedules.items():
             set_rate(scheduler, name, scope.core)
         form = form_of(fed.values) if devices == 1 else None
-        alike = self._alike.get(id(frozen))
+        alike = self._checked_runs.get(id(frozen))
         if alike is not None and alike.form == form and alike.names == names:
             tell_run(program)
             fed_values = alike.values(fed.values)
@@ -287,8 +287,8 @@ class Executor:
             return {name: made[0] for name, made in of_devices.items()}, of_devices
         played = declared_as_fed(frozen, values, self._as_fed)
         if form is not None and not wide and of_any_rows(frozen, fed.values):
-            self._alike = dict([*self._alike.items()][1 - _MOST_PROGRAMS :])
-            self._alike[id(frozen)] = Alike(frozen, names, form, played, frozenset(values))
+            self._checked_runs = dict([*self._checked_runs.items()][1 - _MOST_PROGRAMS :])
+            self._checked_runs[id(frozen)] = CheckedRun(frozen, names, form, played, frozenset(values))
         if devices == 1 or not names:
             return run(played, values, names, scope.core, slices=facts.drawn_names, watchers=watchers()), {}
         parts = shares(values, rows, devices)
@@ -323,8 +323,10 @@ class Executor:
         if dataset is None:
             raise RuntimeError("dataset is need and should be initialized")
         names = [name_of(item) for item in fetch_list or ()]
-        told = list(fetch_info or names)
-        assert len(told) == len(names), f"fetch_info has {len(told)} texts for the {len(names)} variables of fetch_list"
+        labels = list(fetch_info or names)
+        assert len(labels) == len(names), (
+            f"fetch_info has {len(labels)} texts for the {len(names)} variables of fetch_list"
+        )
         options: Mapping[str, Any] = plain_program(program)._fleet_opt or {}  # pyright: ignore[reportPrivateUsage]
         for key in (key for key in options if key.startswith("dump_") and options[key]):
             warn_unused(f"_fleet_opt[{key!r}]", options[key], "nothing is written while a program trains; fetch it")
@@ -347,7 +349,7 @@ class Executor:
                 fetched = [*shown, *told_of]
                 made = self.run(program, fed, fetched, scope=scope, return_numpy=False)
                 values = [value.core() if isinstance(value, LoDTensor) else value for value in made[: len(shown)]]
-                for text in dataset.fetched_texts(number + 1, list(map(str, told)), shown, values) if shown else ():
+                for text in dataset.fetched_texts(number + 1, list(map(str, labels)), shown, values) if shown else ():
                     print(text, flush=True)
                 if monitor is not None:
                     last.update(zip(told_of, made[len(shown) :], strict=True))

@@ -240,16 +240,16 @@ def require_version(min_version: str, max_version: str | None = None) -> None:
     """
     from pstranspile.fluid.paddle import version
 
-    given = [min_version] if max_version is None else [min_version, max_version]
-    for wanted in given:
+    versions = [min_version] if max_version is None else [min_version, max_version]
+    for wanted in versions:
         if not isinstance(wanted, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a version is text, such as '1.8.5', not a value of type {type(wanted).__name__}")
         if not re.fullmatch(r"\d+(\.\d+){0,3}", wanted):
             raise ValueError(f"a version is up to four numbers with dots between them, not {wanted!r}")
     here = _numbers(".".join((version.major, version.minor, version.patch, version.rc)))
-    limits = [_numbers(wanted) for wanted in given]
+    limits = [_numbers(wanted) for wanted in versions]
     if here == (0, 0, 0, 0):
-        warn(f"the script needs Fluid {' to '.join(given)}; this is a version without a number")
+        warn(f"the script needs Fluid {' to '.join(versions)}; this is a version without a number")
     elif here < limits[0] or (here > limits[-1] and max_version is not None):
         wanted = f"Fluid {min_version} to {max_version or 'any'}"
         raise RuntimeError(f"the script needs {wanted}; this is {version.full_version}'s interface")

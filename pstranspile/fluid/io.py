@@ -421,13 +421,13 @@ def _write_model(
 
     if any(op.type == "auc" for op in holder.drafts[0].all_ops()):
         warn("please ensure that you have set the auc states to zeros before saving inference model")
-    kept = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
+    persistable_names = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
     with_servers = saves_with_servers(holder) and not program_only
     scope = global_scope().core
-    values = values_with_servers(holder, kept, scope) if with_servers and together else None
+    values = values_with_servers(holder, persistable_names, scope) if with_servers and together else None
     if values is not None:
         model = with_own_lookups(model)
-    heights = whole_heights(holder, kept, one_file=filenames[1] is not None)
+    heights = whole_heights(holder, persistable_names, one_file=filenames[1] is not None)
     model = with_heights(model, heights)
     tables = {} if program_only else whole_tables(holder, heights, scope)
     os.makedirs(dirname, exist_ok=True)
@@ -435,18 +435,23 @@ def _write_model(
     Path(dirname, filenames[0]).write_bytes(program_to_bytes(model if together else in_script(model)))
     if program_only:
         return
-    if not kept:
+    if not persistable_names:
         message = "no variable in your model, please ensure there are any variables in your model to save"
         warn(message)
         return
     if values is not None and filenames[1] is not None:
-        save_variables(model, {**values, **tables}, Path(dirname, filenames[1]), layout="combined", names=kept)
+        save_variables(
+            model, {**values, **tables}, Path(dirname, filenames[1]), layout="combined", names=persistable_names
+        )
         return
     if with_servers:
         warn_of_filename(filenames[1])
-        kept = [*tables, *sorted(save_with_servers(holder, dirname, [name for name in kept if name not in tables]))]
-    if kept:
-        _write(model, kept, dirname, filenames[1], {**scope, **tables} if tables else scope)
+        persistable_names = [
+            *tables,
+            *sorted(save_with_servers(holder, dirname, [name for name in persistable_names if name not in tables])),
+        ]
+    if persistable_names:
+        _write(model, persistable_names, dirname, filenames[1], {**scope, **tables} if tables else scope)
 
 
 def load_inference_model(

@@ -40,47 +40,49 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the options, under Fluid's names; `--nproc_per_node` is the number of trainers, where Fluid counts
     GPUs.
     """
-    made = LauncherParser(prog="launch", description="Starts the trainers of a script.")
-    made.add_argument("--cluster_node_ips", default="127.0.0.1", help="all hosts, each with as many trainers")
-    made.add_argument("--node_ip", "--host", default="127.0.0.1", help="this host")
-    made.add_argument(
+    result = LauncherParser(prog="launch", description="Starts the trainers of a script.")
+    result.add_argument("--cluster_node_ips", default="127.0.0.1", help="all hosts, each with as many trainers")
+    result.add_argument("--node_ip", "--host", default="127.0.0.1", help="this host")
+    result.add_argument(
         "--started_port", "--start_port", type=int, default=6170, help="the port of the first trainer of a host"
     )
-    made.add_argument("--selected_gpus", default="", help="as many trainers as are named here")
-    made.add_argument(
+    result.add_argument("--selected_gpus", default="", help="as many trainers as are named here")
+    result.add_argument(
         "--nproc_per_node", type=number_of_processes, default=None, help="how many trainers each host has"
     )
-    made.add_argument("--log_dir", default=None, help="where logs go")
-    made.add_argument("--log_level", default="20", help="accepted, as in Fluid")
-    made.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
-    made.add_argument("--gpus", "--devices", "--npus", "--xpus", default="", help="as --selected_gpus")
-    made.add_argument("--ips", default="", help="as --cluster_node_ips")
-    made.add_argument("--http_port", type=int, default=0, help="accepted, as in 2.x")
-    made.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
-    made.add_argument("--heter_worker_num", type=int, default=0, help="refused: all trainers are alike")
-    made.add_argument(
+    result.add_argument("--log_dir", default=None, help="where logs go")
+    result.add_argument("--log_level", default="20", help="accepted, as in Fluid")
+    result.add_argument("--use_paddlecloud", action="store_true", help="accepted, as in Fluid")
+    result.add_argument("--gpus", "--devices", "--npus", "--xpus", default="", help="as --selected_gpus")
+    result.add_argument("--ips", default="", help="as --cluster_node_ips")
+    result.add_argument("--http_port", type=int, default=0, help="accepted, as in 2.x")
+    result.add_argument("--heter_workers", default="", help="refused: all trainers are alike")
+    result.add_argument("--heter_worker_num", type=int, default=0, help="refused: all trainers are alike")
+    result.add_argument(
         "--server_num", type=number_of_processes, default=0, help="how many servers there are beside the trainers"
     )
-    made.add_argument(
+    result.add_argument(
         "--worker_num",
         "--trainer_num",
         type=number_of_processes,
         default=None,
         help="how many trainers, beside servers",
     )
-    made.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
-    made.add_argument("--workers", "--trainers", default="", help="as many trainers as are listed here, beside servers")
-    made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
-    made.add_argument("--job_id", default="default", help="accepted, as in 2.x")
-    made.add_argument(
+    result.add_argument("--servers", default="", help="where the servers are, if not on ports in a row")
+    result.add_argument(
+        "--workers", "--trainers", default="", help="as many trainers as are listed here, beside servers"
+    )
+    result.add_argument("--print_config", default="True", help="accepted, as in Fluid")
+    result.add_argument("--job_id", default="default", help="accepted, as in 2.x")
+    result.add_argument(
         "--run_mode", choices=("collective", "ps"), default=None, help="with servers (ps) or without: they say so too"
     )
-    made.add_argument("--nnodes", default="1", help="1: each host has a launcher of its own, see --ips")
+    result.add_argument("--nnodes", default="1", help="1: each host has a launcher of its own, see --ips")
     for name, why in _WITHOUT_EFFECT.items():
-        made.add_argument(f"--{name}", default="", help=f"accepted, as in 2.6; it has no effect: {why}")
-    made.add_argument("training_script", help="the script")
-    made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
-    return made
+        result.add_argument(f"--{name}", default="", help=f"accepted, as in 2.6; it has no effect: {why}")
+    result.add_argument("training_script", help="the script")
+    result.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
+    return result
 
 
 def launch(arguments: Sequence[str] | None = None) -> int:

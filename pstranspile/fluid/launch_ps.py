@@ -21,18 +21,18 @@ from pstranspile.ir.startup_signals import restore
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the options, under Fluid's names."""
-    made = LauncherParser(prog="launch_ps", description="Starts servers and trainers of a script.")
-    made.add_argument("--cluster_node_ips", default="127.0.0.1", help="hosts; only this one is started")
-    made.add_argument("--node_ip", default="127.0.0.1", help="this host")
-    made.add_argument("--start_port", type=int, default=6170, help="the port of the first server")
-    made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
-    made.add_argument("--endpoints", default="", help="where the servers are, if not on ports in a row")
-    made.add_argument("--worker_num", type=number_of_processes, default=2, help="how many trainers")
-    made.add_argument("--server_num", type=number_of_processes, default=2, help="how many servers")
-    made.add_argument("--log_dir", default="logs", help="where logs go")
-    made.add_argument("training_script", help="the script")
-    made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
-    return made
+    result = LauncherParser(prog="launch_ps", description="Starts servers and trainers of a script.")
+    result.add_argument("--cluster_node_ips", default="127.0.0.1", help="hosts; only this one is started")
+    result.add_argument("--node_ip", default="127.0.0.1", help="this host")
+    result.add_argument("--start_port", type=int, default=6170, help="the port of the first server")
+    result.add_argument("--print_config", default="True", help="accepted, as in Fluid")
+    result.add_argument("--endpoints", default="", help="where the servers are, if not on ports in a row")
+    result.add_argument("--worker_num", type=number_of_processes, default=2, help="how many trainers")
+    result.add_argument("--server_num", type=number_of_processes, default=2, help="how many servers")
+    result.add_argument("--log_dir", default="logs", help="where logs go")
+    result.add_argument("training_script", help="the script")
+    result.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
+    return result
 
 
 def launch(arguments: Sequence[str] | None = None) -> int:

@@ -135,7 +135,7 @@ class LoDTensor:
 
     def _to_dlpack(self) -> Any:
         """The elements as an object that other libraries can import by the DLPack protocol."""
-        return _Exchanged(np.array(self.data))
+        return _DLPackArray(np.array(self.data))
 
     def _dtype(self) -> Any:
         return vartype_of(dtype_of(self.data.dtype))
@@ -177,7 +177,7 @@ def _offsets(lengths: Sequence[Sequence[int]]) -> list[list[int]]:
     return [[0, *accumulate(level)] for level in lengths]
 
 
-class _Exchanged:
+class _DLPackArray:
     """An array that other libraries can import by the DLPack protocol."""
 
     def __init__(self, array: Any):

@@ -32,7 +32,7 @@ from pstranspile.fluid.communicator import communicator_settings, is_launched, n
 from pstranspile.fluid.graph.program import TEST
 from pstranspile.fluid.net.system import FluidSystem
 from pstranspile.fluid.running.failures import end_as_interrupted, interrupt_message, naming_wait
-from pstranspile.fluid.running.pacing import Around, Between, Pace, held_in, quiet
+from pstranspile.fluid.running.pacing import Between, Pace, SurroundingOps, held_in, quiet
 from pstranspile.ir.diagnostics import DiagnosticError, error, lasting
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import MAIN, STARTUP, Program, Role
@@ -157,7 +157,7 @@ class Machine:
         place = ProcessPlace(
             addresses,
             patience=patience,
-            foreign=None if token or folder else FluidSystem(),
+            foreign_system=None if token or folder else FluidSystem(),
             credentials=credentials,
             saves=saves,
             trainers_ended=trainers_ended,
@@ -246,7 +246,7 @@ class ServerMachine(Machine):
         listening = listening_op(program)
         if listening is None:
             return run(program, feed, fetch, scope)
-        around = Around(program, listening, scope)
+        around = SurroundingOps(program, listening, scope)
         around.begin(feed)
         self._serve(program, scope)
         return around.end(fetch)

@@ -96,7 +96,7 @@ class Use(NamedTuple):
     column: int
 
 
-class Found(NamedTuple):
+class UsedName(NamedTuple):
     """A name of Fluid or Paddle, whether it exists here, a note about it, and the positions at which it is used."""
 
     name: str
@@ -105,7 +105,7 @@ class Found(NamedTuple):
     uses: tuple[Use, ...]
 
 
-class _Of(NamedTuple):
+class _Meaning(NamedTuple):
     """The meaning of a name in a script: a dotted name of Paddle, an object made by calling one (`instance`), or a
     module of the script itself (`own_file`).
     """
@@ -115,7 +115,7 @@ class _Of(NamedTuple):
     own_file: Path | None = None
 
 
-_NOTHING = _Of()
+_NOTHING = _Meaning()
 
 
 class _Scope:
@@ -124,10 +124,10 @@ class _Scope:
     def __init__(self, outer: _Scope | None, is_class: bool = False):
         self.outer = outer
         self.is_class = is_class
-        self.names: dict[str, _Of] = {}
-        self.stars: list[_Of] = []
+        self.names: dict[str, _Meaning] = {}
+        self.stars: list[_Meaning] = []
 
-    def bind(self, name: str, meant: _Of) -> None:
+    def bind(self, name: str, meant: _Meaning) -> None:
         """Sets the meaning of a name. A meaning in Paddle is not replaced by an unknown one, which a script may set as
         a fallback (`except ImportError`).
         """
@@ -192,19 +192,19 @@ class _ScriptReader:
                 return path
         return None
 
-    def attribute(self, meant: _Of, name: str) -> _Of:
+    def attribute(self, meant: _Meaning, name: str) -> _Meaning:
         """The meaning of an attribute of something."""
         if meant.own_file is not None:
             module = self.module(meant.own_file)
             if module is not None and name in module.scope.names:
                 return module.scope.names[name]
             below = meant.own_file.parent / f"{name}.py" if meant.own_file.name == "__init__.py" else None
-            return _Of(own_file=below) if below is not None and below.is_file() else _NOTHING
+            return _Meaning(own_file=below) if below is not None and below.is_file() else _NOTHING
         if meant.dotted and not meant.instance:
-            return _Of(f"{meant.dotted}.{name}")
+            return _Meaning(f"{meant.dotted}.{name}")
         return _NOTHING
 
-    def look_up(self, scope: _Scope, name: str) -> _Of:
+    def look_up(self, scope: _Scope, name: str) -> _Meaning:
         """The meaning of a name within a scope."""
         at: _Scope | None = scope
         while at is not None:
@@ -218,7 +218,7 @@ class _ScriptReader:
             at = at.outer
         return _NOTHING
 
-    def meaning(self, scope: _Scope, node: ast.expr | None) -> _Of:
+    def meaning(self, scope: _Scope, node: ast.expr | None) -> _Meaning:
         """The meaning of an expression."""
         if isinstance(node, ast.Name):
             return self.look_up(scope, node.id)
@@ -232,18 +232,18 @@ class _ScriptReader:
             if called == "getattr" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
                 return self.attribute(self.meaning(scope, first), str(node.args[1].value))
             made = self.meaning(scope, function)
-            return _Of(made.dotted, instance=True) if made.dotted and not made.instance else _NOTHING
+            return _Meaning(made.dotted, instance=True) if made.dotted and not made.instance else _NOTHING
         if isinstance(node, ast.IfExp):
             either = self.meaning(scope, node.body)
             return either if either != _NOTHING else self.meaning(scope, node.orelse)
         return _NOTHING
 
 
-def _of_module(dotted: str) -> _Of:
+def _of_module(dotted: str) -> _Meaning:
     """The meaning of a module's name: a module of Paddle, under Paddle's name, or nothing."""
     for top in _TOPS:
         if dotted == top or dotted.startswith(f"{top}."):
-            return _Of(dotted.replace("pstranspile.fluid", "paddle.fluid", 1))
+            return _Meaning(dotted.replace("pstranspile.fluid", "paddle.fluid", 1))
     return _NOTHING
 
 
@@ -310,10 +310,10 @@ class _Binder(_Visitor):
             whole = _of_module(alias.name)
             top = alias.name.split(".")[0]
             if whole == _NOTHING:
-                whole = _Of(own_file=self.reader.own_file(alias.name, self.module.path))
-                first = _Of(own_file=self.reader.own_file(top, self.module.path))
+                whole = _Meaning(own_file=self.reader.own_file(alias.name, self.module.path))
+                first = _Meaning(own_file=self.reader.own_file(top, self.module.path))
             else:
-                first = _Of("paddle") if top == "paddle" else _NOTHING
+                first = _Meaning("paddle") if top == "paddle" else _NOTHING
             self.scope.bind(alias.asname or top, whole if alias.asname else first)
             if whole.own_file is not None:
                 self.reader.module(whole.own_file)
@@ -322,7 +322,7 @@ class _Binder(_Visitor):
         """Binds the names of `from a.b import c as d`."""
         base = _NOTHING if node.level else _of_module(node.module or "")
         if base == _NOTHING:
-            base = _Of(own_file=self.reader.own_file(node.module or "", self.module.path, node.level))
+            base = _Meaning(own_file=self.reader.own_file(node.module or "", self.module.path, node.level))
         if base.own_file is not None:
             self.reader.module(base.own_file)
         for alias in node.names:
@@ -335,7 +335,7 @@ class _Binder(_Visitor):
                 inside = f"{node.module}.{alias.name}" if node.module else alias.name
                 meant = _of_module(inside) if not node.level else _NOTHING
                 if meant == _NOTHING:
-                    meant = _Of(own_file=self.reader.own_file(inside, self.module.path, node.level))
+                    meant = _Meaning(own_file=self.reader.own_file(inside, self.module.path, node.level))
             if meant.own_file is not None:
                 self.reader.module(meant.own_file)
             self.scope.bind(alias.asname or alias.name, meant)
@@ -462,24 +462,24 @@ def _status_of(dotted: str) -> tuple[str, str]:
     """Whether a name exists here, and a note about it."""
     install()
     first, *rest = dotted.split(".")
-    held: Any = import_module(first)
+    member: Any = import_module(first)
     known = first
     for part in rest:
         parent, known = known, f"{known}.{part}"
         if known in REFUSED:
             return MISSING, REFUSED[known]
-        if isinstance(held, ModuleType):
+        if isinstance(member, ModuleType):
             try:
-                held = _member(held, parent, part)
+                member = _member(member, parent, part)
             except (AttributeError, ImportError) as problem:
                 return MISSING, _why(problem)
-        elif isinstance(held, type):
-            return _of_class(held, part)
+        elif isinstance(member, type):
+            return _of_class(member, part)
         else:
-            return _of_object(held, part)
-        if isinstance(held, Missing) or type(held).__name__ == "_Absent":
-            return MISSING, _why_missing(held, part)
-    refusal = _refusal_of(held)
+            return _of_object(member, part)
+        if isinstance(member, Missing) or type(member).__name__ == "_AbsentModule":
+            return MISSING, _why_missing(member, part)
+    refusal = _refusal_of(member)
     if refusal:
         return MISSING, refusal
     return (DIFFERS, DIFFERENT[dotted]) if dotted in DIFFERENT else (SUPPORTED, "")
@@ -512,7 +512,7 @@ def _member(module: ModuleType, name: str, part: str) -> Any:
             made = import_module(f"{name}.{part}")
         except ModuleNotFoundError:
             raise problem from None
-        if type(made).__name__ == "_Absent" and part not in fluid_names().get(name.removeprefix("paddle."), ()):
+        if type(made).__name__ == "_AbsentModule" and part not in fluid_names().get(name.removeprefix("paddle."), ()):
             raise problem
         return made
 
@@ -725,38 +725,38 @@ def _late_static_message(static: _Event, built: _Event, *, in_branch: bool) -> t
 _STATIC = "paddle.enable_static"
 
 
-def find_used_names(script: str) -> tuple[list[Found], list[tuple[Use, str]], list[str]]:
+def find_used_names(script: str) -> tuple[list[UsedName], list[tuple[Use, str]], list[str]]:
     """The names of Paddle that a script uses, sorted by name; its files that are not valid Python, each with the error;
     and all files that were read.
     """
     install()
     reader = _ScriptReader(Path(script))
     reader.module(Path(script))
-    found: list[Found] = []
+    found: list[UsedName] = []
     for dotted, uses in reader.uses.items():
         status, note = _status_of(dotted)
-        found.append(Found(dotted, status, note, _places(uses)))
+        found.append(UsedName(dotted, status, note, _places(uses)))
     for (dotted, part), uses in reader.of_objects.items():
         status, note = _of_made(dotted, part)
         if status == MISSING:
-            found.append(Found(f"{dotted}().{part}", status, note, _places(uses)))
+            found.append(UsedName(f"{dotted}().{part}", status, note, _places(uses)))
     for dotted, part, value, use in reader.assignments:
         why = _refused_value(dotted, part, value)
         if why:
-            found.append(Found(f"{dotted}().{part} = {ast.unparse(value)}", MISSING, why, (use,)))
+            found.append(UsedName(f"{dotted}().{part} = {ast.unparse(value)}", MISSING, why, (use,)))
     for (dotted, method, argument), uses in reader.keywords.items():
         why = _refused_argument(dotted, method, argument)
         if why:
             whole = f"{dotted}().{method}" if method else dotted
-            found.append(Found(f"{whole}({argument}=)", MISSING, why, _places(uses)))
+            found.append(UsedName(f"{whole}({argument}=)", MISSING, why, _places(uses)))
     graphs = [use for one in found if _is_graph(one.name) for use in one.uses]
     says = any(one.name.startswith("paddle.fluid") or one.name == "paddle.enable_static" for one in found)
     if graphs and not says:
         note = "dynamic graphs are not run; a script that builds static ones calls paddle.enable_static() first"
-        found.append(Found("paddle", MISSING, note, (min(graphs),)))
+        found.append(UsedName("paddle", MISSING, note, (min(graphs),)))
     late = None if not says or any(one.name.startswith("paddle.fluid") for one in found) else _Order(reader).wrong()
     if late:
-        found.append(Found("paddle.enable_static()", MISSING, *late))
+        found.append(UsedName("paddle.enable_static()", MISSING, *late))
     shown = [module.shown_path for module in reader.modules.values()]
     return sorted(found), reader.unread, sorted(shown)
 
@@ -765,15 +765,15 @@ def _object_of(dotted: str) -> Any:
     """The object behind a name that exists here; None if the name is missing."""
     if _status_of(dotted)[0] == MISSING:
         return None
-    held: Any = import_module("paddle")
+    member: Any = import_module("paddle")
     name = "paddle"
     for each in dotted.split(".")[1:]:
-        if isinstance(held, ModuleType):
-            held = _member(held, name, each)
+        if isinstance(member, ModuleType):
+            member = _member(member, name, each)
         else:
-            held = getattr(held, each, None)
+            member = getattr(member, each, None)
         name = f"{name}.{each}"
-    return held
+    return member
 
 
 def _class_of(dotted: str) -> type | None:
@@ -808,16 +808,16 @@ def _validating_instance(held: type | None) -> Any:
 
 def _refused_value(dotted: str, part: str, value: ast.expr) -> str:
     """The reason why an attribute of an object refuses a value; "" if it accepts it, or the value is not known."""
-    made = _validating_instance(_class_of(dotted))
-    if made is None:
+    instance = _validating_instance(_class_of(dotted))
+    if instance is None:
         return ""
     try:
         meant = ast.literal_eval(value)
     except (ValueError, TypeError):
-        meant = getattr(made, part, None)
+        meant = getattr(instance, part, None)
     try:
         with redirect_stderr(StringIO()):
-            setattr(made, part, meant)
+            setattr(instance, part, meant)
     except (AttributeError, NotHere, ValueError) as problem:
         return _why(problem) or str(problem)
     return ""
@@ -849,8 +849,8 @@ def report(script: str, *, as_json: bool) -> tuple[str, int]:
     return "".join(f"{line}\n" for line in _lines(script, found, unread)), status
 
 
-def _lines(script: str, found: Sequence[Found], unread: Sequence[tuple[Use, str]]) -> Iterator[str]:
-    by_status: Mapping[str, list[Found]] = {
+def _lines(script: str, found: Sequence[UsedName], unread: Sequence[tuple[Use, str]]) -> Iterator[str]:
+    by_status: Mapping[str, list[UsedName]] = {
         status: [one for one in found if one.status == status] for status in (MISSING, DIFFERS, SUPPORTED)
     }
     counts = ", ".join(f"{len(by_status[status])} {status}" for status in (SUPPORTED, DIFFERS, MISSING))

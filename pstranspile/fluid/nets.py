@@ -38,7 +38,7 @@ def simple_img_conv_pool(
     use_cudnn: bool = True,
 ) -> Any:
     """A convolution followed by a pooling."""
-    made = L.conv2d(
+    features = L.conv2d(
         input,
         num_filters,
         filter_size,
@@ -51,7 +51,7 @@ def simple_img_conv_pool(
         use_cudnn,
         act,
     )
-    return L.pool2d(made, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn)
+    return L.pool2d(features, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn)
 
 
 def img_conv_group(
@@ -78,11 +78,11 @@ def img_conv_group(
             return given[index]  # pyright: ignore[reportUnknownVariableType]
         return given
 
-    made = input
+    features = input
     for index in range(count):
         normed = of(conv_with_batchnorm, index)
-        made = L.conv2d(
-            made,
+        features = L.conv2d(
+            features,
             num_filters=conv_num_filter[index],
             filter_size=of(conv_filter_size, index),
             padding=of(conv_padding, index),
@@ -91,11 +91,11 @@ def img_conv_group(
             use_cudnn=use_cudnn,
         )
         if normed:
-            made = L.batch_norm(made, act=conv_act)
+            features = L.batch_norm(features, act=conv_act)
             rate = of(conv_batchnorm_drop_rate, index)
             if abs(rate) > 1e-5:
-                made = L.dropout(made, dropout_prob=rate)
-    return L.pool2d(made, pool_size, pool_type, pool_stride, use_cudnn=use_cudnn)
+                features = L.dropout(features, dropout_prob=rate)
+    return L.pool2d(features, pool_size, pool_type, pool_stride, use_cudnn=use_cudnn)
 
 
 def glu(input: Any, dim: int = -1) -> Any:

@@ -43,8 +43,8 @@ def is_str(s: object) -> bool:
 
 
 def _proto(schema: OpSchema) -> Any:
-    made = proto.OpProto(type=schema.type, comment=schema.doc)
-    for side, slots in ((made.inputs, schema.inputs), (made.outputs, schema.outputs)):
+    op_proto = proto.OpProto(type=schema.type, comment=schema.doc)
+    for side, slots in ((op_proto.inputs, schema.inputs), (op_proto.outputs, schema.outputs)):
         for slot in slots.values():
             side.add(
                 name=slot.name,
@@ -55,8 +55,8 @@ def _proto(schema: OpSchema) -> Any:
             )
     kinds = {**{name: spec.kind for name, spec in schema.attrs.items()}, **_OF_ALL}
     for name, kind in kinds.items():
-        made.attrs.add(name=name, type=kind.value, generated=False, comment="")
-    return made
+        op_proto.attrs.add(name=name, type=kind.value, generated=False, comment="")
+    return op_proto
 
 
 @cache
@@ -87,8 +87,8 @@ class OpDescCreationMethod:
         """
         if args:
             raise ValueError("slots and attributes are given by name")
-        made = proto.OpDesc(type=self._proto.type)
-        for side, slots in ((made.inputs, self._proto.inputs), (made.outputs, self._proto.outputs)):
+        op_desc = proto.OpDesc(type=self._proto.type)
+        for side, slots in ((op_desc.inputs, self._proto.inputs), (op_desc.outputs, self._proto.outputs)):
             for slot in slots:
                 given = kwargs.get(slot.name, [])
                 names: list[str] = [given] if isinstance(given, str) else [*given]
@@ -97,8 +97,8 @@ class OpDescCreationMethod:
                 side.add(parameter=slot.name, arguments=names)
         for attr in self._proto.attrs:
             if kwargs.get(attr.name) is not None and not attr.generated:
-                self._add(made, attr, kwargs[attr.name])
-        return made
+                self._add(op_desc, attr, kwargs[attr.name])
+        return op_desc
 
     @staticmethod
     def any_is_true(generator: Any) -> bool:

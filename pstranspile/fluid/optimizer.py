@@ -203,17 +203,19 @@ class Optimizer:
         live = program.live()
         pairs = [autodiff.ParamGrad(p.name, None if g is None else g.name) for p, g in params_grads]
         rate = self._rate_for(program)
-        made = apply_gradients(live, pairs, self.core(program, rate), rate, self._of_loss)
+        applied_gradients = apply_gradients(live, pairs, self.core(program, rate), rate, self._of_loss)
         if not isinstance(rate, Value):
-            self._take_rate(program, made.rate.name)
+            self._take_rate(program, applied_gradients.rate.name)
         block = program.global_block()
-        for param, states in made.states.items():
+        for param, states in applied_gradients.states.items():
             for name, variable in states.items():
                 self._accumulators[self._state_name(name)][param] = block.var(variable)
-        make_states_large(live.startup_program, {param: states.values() for param, states in made.states.items()})
+        make_states_large(
+            live.startup_program, {param: states.values() for param, states in applied_gradients.states.items()}
+        )
         require_rows_alone(program, live.startup_program)
         views = {id(op.frozen): op for made_in in program.blocks for op in made_in.ops}
-        return [views[id(op)] for op in made.ops]
+        return [views[id(op)] for op in applied_gradients.ops]
 
     def _state_name(self, name: str) -> str:
         return f"{self._name}_{name}" if self._name else name
@@ -310,15 +312,15 @@ class LambOptimizer(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
         """The optimizer in the form of `pstranspile.frontends.autodiff`."""
         from dataclasses import replace
 
-        made = Optimizer.core(self, program, rate)
+        optimizer = Optimizer.core(self, program, rate)
         without = self.settings.get("exclude")
         block = program.global_block()
 
         def is_excluded(name: str) -> bool:
             return bool(without is not None and without(block.var(name)))
 
-        assert isinstance(made, autodiff.Lamb)
-        return replace(made, exclude=is_excluded if without is not None else None)
+        assert isinstance(optimizer, autodiff.Lamb)
+        return replace(optimizer, exclude=is_excluded if without is not None else None)
 
 
 Lamb = LambOptimizer

@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from typing import IO, Any, NamedTuple, NoReturn
 
-from pstranspile.cluster.net.supervisor import LogsTaken, how_it_ended, log_folder
+from pstranspile.cluster.net.supervisor import LogFolderInUse, how_it_ended, log_folder
 from pstranspile.cluster.net.transport import is_taken
 from pstranspile.fluid.running.flags import LAUNCHER, MEETING, TRAINERS_ENDED
 from pstranspile.ir.diagnostics import did_you_mean, quantity
@@ -218,7 +218,7 @@ class _Launch:
         self._processes = processes
         self._selector = selectors.DefaultSelector()
         self._woken, self._waking = socket.socketpair()
-        self._ended: deque[_Process] = deque()
+        self._ended_processes: deque[_Process] = deque()
         """The processes whose ends were noticed, in this order."""
         self._signals: list[int] = []
         """The signals that this process has received."""
@@ -232,7 +232,7 @@ class _Launch:
 
     def _await(self, process: _Process) -> None:
         process.process.wait()
-        self._ended.append(process)
+        self._ended_processes.append(process)
         self._wake()
 
     def _wake(self) -> None:
@@ -299,8 +299,8 @@ class _Launch:
                 if output.pipe is None:
                     self._selector.unregister(key.fileobj)
         result: list[_Process] = []
-        while self._ended:
-            process = self._ended.popleft()
+        while self._ended_processes:
+            process = self._ended_processes.popleft()
             for output in (process.out, process.errors):
                 if output.pipe is not None:
                     self._selector.unregister(output.pipe)
@@ -393,7 +393,7 @@ def run_script(
         if log_dir:
             try:
                 earlier = at_end.enter_context(log_folder(Path(log_dir), _LOGS))
-            except LogsTaken:
+            except LogFolderInUse:
                 _say(f"error: another launch writes its logs into {log_dir}; give this one another --log_dir")
                 return 2
             except OSError as problem:

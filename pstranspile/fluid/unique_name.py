@@ -42,20 +42,22 @@ def generate_with_ignorable_key(key: str) -> str:
     return generate(key)
 
 
-class Switched(NamedTuple):
+class PreviousCounters(NamedTuple):
     """The previous counters, and None in the place of Fluid's checker of names in dygraph."""
 
     generator: UniqueNameGenerator
     para_name_checker: None = None
 
 
-def switch(new_generator: UniqueNameGenerator | Switched | None = None, new_para_name_checker: None = None) -> Switched:
+def switch(
+    new_generator: UniqueNameGenerator | PreviousCounters | None = None, new_para_name_checker: None = None
+) -> PreviousCounters:
     """Replaces the counters in use (default: by new ones); returns the previous ones, as the first of two values.
 
     The result can be passed back, as a whole or its first value alone, which is what Fluid before 1.8 returned.
     """
-    before = Switched(_CURRENT[0])
-    chosen = new_generator.generator if isinstance(new_generator, Switched) else new_generator
+    before = PreviousCounters(_CURRENT[0])
+    chosen = new_generator.generator if isinstance(new_generator, PreviousCounters) else new_generator
     _CURRENT[0] = chosen or UniqueNameGenerator()
     return before
 

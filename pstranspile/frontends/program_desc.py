@@ -604,7 +604,7 @@ class _Attr(NamedTuple):
     value: AttrValue
 
 
-class _Decoded(NamedTuple):
+class _DecodedAttributes(NamedTuple):
     """The decoded attributes of an op: the ordinary ones, the role, the role variables, and the place where the op was
     made.
     """
@@ -743,7 +743,7 @@ class Decoder:
             seen.add(name)
         raise AssertionError("called for names that are all different")
 
-    def _attrs(self, messages: Any, path: Callable[[], str]) -> _Decoded:
+    def _attrs(self, messages: Any, path: Callable[[], str]) -> _DecodedAttributes:
         """The attributes of an op. Equal attributes are decoded once."""
         cache = self._attr_cache
         role: OpRole | None = None
@@ -778,7 +778,7 @@ class Decoder:
         if len(values) != len(attrs) or roles != (role is not None) + (role_vars is not None) or stacks > 1:
             names = [cache[message.SerializeToString()].name for message in messages]
             self._twice(names, f"{path()}.attrs", "name", "attribute")
-        return _Decoded(values, role, role_vars, location)
+        return _DecodedAttributes(values, role, role_vars, location)
 
     def _script_location(self, key: bytes, stack: AttrValue) -> Location | None:
         """The location of an op with this call stack; None if it has no frames, and must be kept unchanged."""

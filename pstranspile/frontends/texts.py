@@ -232,7 +232,7 @@ class _Writer:
         return f'"fluid.variable"() {_dictionary(attributes)} : () -> {_type(var)}'
 
     def _op(self, op: Op, index: int, values: dict[str, _Value], margin: str) -> Iterator[str]:
-        given = [values[name] for name in op.input_names]
+        input_values = [values[name] for name in op.input_names]
         blocks = [
             block for block in _blocks(op) if block not in self._written_blocks and block < len(self._program.blocks)
         ]
@@ -240,10 +240,10 @@ class _Writer:
         for block in blocks:
             regions += [f"{margin}}}, {{"] if regions else []
             regions += self._block(block, values, f"{margin}  ")
-        made = [self._value(name, index) for name in op.output_names]
-        left = f"{', '.join(value.text for value in made)} = " if made else ""
-        types = [", ".join(value.type for value in listed) for listed in (given, made)]
-        head = f'{margin}{left}"fluid.{op.type}"({", ".join(value.text for value in given)})'
+        output_values = [self._value(name, index) for name in op.output_names]
+        left = f"{', '.join(value.text for value in output_values)} = " if output_values else ""
+        types = [", ".join(value.type for value in listed) for listed in (input_values, output_values)]
+        head = f'{margin}{left}"fluid.{op.type}"({", ".join(value.text for value in input_values)})'
         tail = f"{_dictionary(_attributes(op, blocks))} : ({types[0]}) -> ({types[1]})"
         if blocks:
             yield f"{head} ({{"
@@ -251,7 +251,7 @@ class _Writer:
             yield f"{margin}}}) {tail}"
         else:
             yield f"{head} {tail}"
-        values.update(zip(op.output_names, made, strict=True))
+        values.update(zip(op.output_names, output_values, strict=True))
 
 
 def _blocks(op: Op) -> Iterator[int]:

@@ -202,25 +202,25 @@ def check_arguments(called: _Called) -> _Called:
 
     Declared types that only type checkers know (imported for them alone, or protocols) are not checked.
     """
-    made: Any = called.__init__ if isinstance(called, type) else called
-    code = made.__code__
+    function: Any = called.__init__ if isinstance(called, type) else called
+    code = function.__code__
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     first = next((name for name in names if name != "self"), "")
-    kinds: dict[str, Kinds] = {}
+    kinds: dict[str, AcceptedTypes] = {}
 
-    @wraps(made)
+    @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
             for name, value in chain(zip(names, given), named.items()):  # noqa: B905 (there may be too many, or defaults)
                 wanted = kinds.get(name)
                 if wanted is None:
-                    wanted = kinds[name] = declared_kinds(made, name)
+                    wanted = kinds[name] = declared_kinds(function, name)
                 if wanted.is_known and value.__class__ not in wanted.exact:
                     _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
         except TypeError:
-            if _can_be_called(made, given, named) or _wrong_places(called, made, given, named):
+            if _can_be_called(function, given, named) or _wrong_places(called, function, given, named):
                 raise
-        return _result(called, made, given, named)
+        return _result(called, function, given, named)
 
     return cast("_Called", _install_wrapper(called, call))
 
@@ -306,7 +306,7 @@ def _settings_of(kind: type) -> Iterable[str]:
 # The types that functions declare for their arguments.
 
 
-class Kinds(NamedTuple):
+class AcceptedTypes(NamedTuple):
     """What a parameter takes. `exact` are classes whose values need no further look, `classes` those that are asked
     with isinstance; `elements` are the kinds of the elements of a list, `values` those of the values of a mapping, if
     they are known. Without `is_known`, anything.
@@ -315,11 +315,11 @@ class Kinds(NamedTuple):
     is_known: bool
     exact: frozenset[type] = frozenset()
     classes: tuple[type, ...] = ()
-    elements: Kinds | None = None
-    values: Kinds | None = None
+    elements: AcceptedTypes | None = None
+    values: AcceptedTypes | None = None
 
 
-_ANYTHING = Kinds(False)
+_ANYTHING = AcceptedTypes(False)
 
 
 class _AnnotationNames(dict[str, Any]):
@@ -334,7 +334,7 @@ class _AnnotationNames(dict[str, Any]):
         return eval(value, {}, self) if isinstance(value, str) else value
 
 
-def declared_kinds(function: Any, parameter: str) -> Kinds:
+def declared_kinds(function: Any, parameter: str) -> AcceptedTypes:
     """What a function's parameter takes, or a field of a class holds, by its annotation."""
     text = function.__annotations__.get(parameter)
     text = getattr(text, "__forward_arg__", text)  # as named tuples keep it
@@ -346,7 +346,7 @@ def declared_kinds(function: Any, parameter: str) -> Kinds:
         return _ANYTHING
 
 
-def _kinds(hint: Any) -> Kinds:
+def _kinds(hint: Any) -> AcceptedTypes:
     origin: Any = cast("object", get_origin(hint))
     arguments: tuple[Any, ...] = get_args(hint)
     if origin in (Union, UnionType):
@@ -356,7 +356,7 @@ def _kinds(hint: Any) -> Kinds:
         elements = next((part.elements for part in parts if part.elements is not None), None)
         values = next((part.values for part in parts if part.values is not None), None)
         classes = tuple(dict.fromkeys(one for part in parts for one in part.classes))
-        return Kinds(True, frozenset[type]().union(*(part.exact for part in parts)), classes, elements, values)
+        return AcceptedTypes(True, frozenset[type]().union(*(part.exact for part in parts)), classes, elements, values)
     if origin is Literal:
         return _kinds(type(arguments[0]))
     kind: Any = hint if origin is None else origin
@@ -372,13 +372,13 @@ def _kinds(hint: Any) -> Kinds:
         element = arguments[0] if arguments and (kind is not tuple or arguments[1:] == (...,)) else Any
         found = _kinds(element)
         exact = frozenset[type]() if found.is_known else frozenset[type]([list, tuple])
-        return Kinds(True, exact, (kind,), elements=found if found.is_known else None)
+        return AcceptedTypes(True, exact, (kind,), elements=found if found.is_known else None)
     if kind in (Mapping, MutableMapping) and arguments:
         found = _kinds(arguments[1])
         told = found.is_known and all(one in _WORDS or one is type(None) for one in found.classes)
-        return Kinds(True, frozenset() if told else frozenset([dict]), (kind,), values=found if told else None)
+        return AcceptedTypes(True, frozenset() if told else frozenset([dict]), (kind,), values=found if told else None)
     exact = frozenset[type]() if kind is float else frozenset[type]([kind])
-    return Kinds(True, exact, (kind,))
+    return AcceptedTypes(True, exact, (kind,))
 
 
 _LISTS = (list, tuple, Sequence, Iterable, Collection, Container)
@@ -388,7 +388,7 @@ _DISTINCT: dict[Any, Any] = {None: type(None), Path: os.PathLike, dict: Mapping}
 """What is taken for a declared type where that is wider."""
 
 
-def _is_of(value: Any, kinds: Kinds) -> bool:
+def _is_of(value: Any, kinds: AcceptedTypes) -> bool:
     return any(_is(value, kind) for kind in kinds.classes)
 
 
@@ -445,7 +445,7 @@ _MANY: dict[Any, str] = {int: "whole numbers", str: "texts", Mapping: "mappings"
 """Declared types of elements in messages."""
 
 
-def _in_words(kinds: Kinds) -> str:
+def _in_words(kinds: AcceptedTypes) -> str:
     """The kinds as messages tell them: `a whole number`, `the path of a file or folder`, `a Job or a mapping`."""
     classes = [one for one in kinds.classes if one is not type(None)]
     if str in classes and os.PathLike in classes:
@@ -463,7 +463,7 @@ _MOST_PARTS = 1000
 """How many elements of a list, or values of a mapping, are looked at: users pass long ones."""
 
 
-def _parts_of(value: Any, kinds: Kinds) -> tuple[Iterable[object], Kinds, str]:
+def _parts_of(value: Any, kinds: AcceptedTypes) -> tuple[Iterable[object], AcceptedTypes, str]:
     """The elements of a list or the values of a mapping, what they must be, and what one is called in a message."""
     if isinstance(value, Mapping) and kinds.values is not None:
         return islice(cast("Mapping[Any, object]", value).values(), _MOST_PARTS), kinds.values, "one value"
@@ -487,7 +487,7 @@ _MEANINGS = {"fetch": ("a list of names of variables", "name")}
 """What parameters of these names take, in the words of messages, and what one element of it is."""
 
 
-def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_first: bool) -> None:
+def _require_kind(value: Any, kinds: AcceptedTypes, caller: str, parameter: str, is_first: bool) -> None:
     """Raises TypeError unless a value is of the declared kinds, and so are the elements of a list, if it is one."""
     if value.__class__ in (tuple, list) and kinds.elements and kinds.elements.exact.issuperset(map(type, value)):
         return  # the usual case, and quick
@@ -496,9 +496,9 @@ def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_firs
     wrong = [part for part in parts if not _is_of(part, of_parts)]
     if fits and not wrong:
         return
-    own = [one for one in kinds.classes if one not in _WORDS and one is not type(None)]
+    named_classes = [one for one in kinds.classes if one not in _WORDS and one is not type(None)]
     wanted, one_of = _MEANINGS.get(parameter, (_in_words(kinds), "text"))
-    if parameter not in _MEANINGS and not is_first and not own:
+    if parameter not in _MEANINGS and not is_first and not named_classes:
         wanted = f"{wanted} as {parameter}"
     if wrong:
         raise TypeError(f"{caller} takes {wanted}; {one} is of type {type(wrong[0]).__name__}")
@@ -506,7 +506,7 @@ def _require_kind(value: Any, kinds: Kinds, caller: str, parameter: str, is_firs
         raise TypeError(f"{caller} takes {wanted}, not one {one_of}; write [{value!r}]")
     if float in kinds.classes and isinstance(value, float):
         raise TypeError(f"{caller} takes {wanted}, not NaN")
-    raise wrong_type(caller, wanted, value, own[-1].__name__ if own else parameter)
+    raise wrong_type(caller, wanted, value, named_classes[-1].__name__ if named_classes else parameter)
 
 
 # The check that a module has the required programs.

@@ -540,18 +540,18 @@ def fold_similar(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The findings in their order, with groups of more than MOST_ALIKE similar ones folded into the first of them, with
     a note of their number.
     """
-    given = tuple(findings)
+    ordered_findings = tuple(findings)
     groups: dict[tuple[str, ...], list[int]] = {}
-    for at, finding in enumerate(given):
+    for at, finding in enumerate(ordered_findings):
         words = finding.message if finding.severity is Severity.ERROR else ""
         groups.setdefault((finding.severity.value, finding.code, words), []).append(at)
     shown: dict[int, Diagnostic] = {}
     for (severity, code, _), alike in groups.items():
         if len(alike) <= MOST_ALIKE:
-            shown |= {at: given[at] for at in alike}
+            shown |= {at: ordered_findings[at] for at in alike}
             continue
         more = f"and {len(alike) - 1} more findings {severity}[{code}]{_how_to_see_all(code)}"
-        first = given[alike[0]]
+        first = ordered_findings[alike[0]]
         shown[alike[0]] = first._replace(notes=(*first.notes, Note(more)))
     return [shown[at] for at in sorted(shown)]
 

@@ -399,8 +399,8 @@ class Module:
 
     programs: FrozenMap[str, Program] = field(default_factory=FrozenMap[str, Program])
     source: SourceText | None = field(default=None, compare=False)
-    start: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
-    example: FrozenMap[str, Any] = field(default=EMPTY, compare=False)
+    start: FrozenMap[str, Any] = field(default_factory=lambda: EMPTY, compare=False)
+    example: FrozenMap[str, Any] = field(default_factory=lambda: EMPTY, compare=False)
 
     def __post_init__(self) -> None:
         """Raises TypeError unless the programs are Programs by name; another mapping than a FrozenMap is copied."""

@@ -164,18 +164,18 @@ class BlockBuilder:
         Raises TypeError for an attribute whose value is not of the kind its schema gives.
         """
         schema = schema_of(op_type)
-        given: dict[str, AttrValue] = {}
+        attributes: dict[str, AttrValue] = {}
         for attribute, value in {**(attrs or {}), **more}.items():
             spec = schema.attrs.get(attribute) if schema is not None else None
             try:
-                given[attribute] = as_attribute(value, spec.kind if spec is not None else None)
+                attributes[attribute] = as_attribute(value, spec.kind if spec is not None else None)
             except TypeError as problem:
                 raise TypeError(f"{op_type}, attribute {attribute}: {problem}") from None
         op = make_op(
             op_type,
             {slot: _as_names(names) for slot, names in (inputs or {}).items()},
             {slot: _as_names(names) for slot, names in (outputs or {}).items()},
-            given,
+            attributes,
             role=role,
             role_vars=tuple(role_vars),
         )

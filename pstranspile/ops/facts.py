@@ -180,7 +180,7 @@ PLAIN = OpFacts()
 
 if TYPE_CHECKING:
 
-    class Stated(TypedDict, total=False):
+    class StatedFacts(TypedDict, total=False):
         """The facts that a declaration may state, by name: those of `OpFacts`."""
 
         communicates: Communication
@@ -235,7 +235,10 @@ _SLOTS = {
 
 
 def make_facts(
-    inputs: Mapping[str, object], outputs: Mapping[str, object], attrs: Mapping[str, object], **stated: Unpack[Stated]
+    inputs: Mapping[str, object],
+    outputs: Mapping[str, object],
+    attrs: Mapping[str, object],
+    **stated: Unpack[StatedFacts],
 ) -> OpFacts:
     """The facts that are stated of an op with these slots and attributes.
 

@@ -138,15 +138,15 @@ def _guard_rule(rule: GradientRule) -> GradientRule:
 
     def checked_rule(op: Op, wanted: WantedGradients) -> tuple[Op, ...]:
         try:
-            made: object = rule(op, wanted)
+            result: object = rule(op, wanted)
         except DiagnosticError:
             raise
         except (Exception, SystemExit) as reason:
             raise failed_rule(op, "gradient rule", reason) from reason
-        wrong = _not_gradients(op, made)
+        wrong = _not_gradients(op, result)
         if wrong:
             raise rule_error(op, "gradient rule", f"gives {wrong}")
-        return tuple(made)
+        return tuple(result)
 
     return checked_rule
 
@@ -156,23 +156,23 @@ def _not_gradients(op: Op, result: object) -> str:
     if not isinstance(result, tuple | list) or isinstance(result, Op):
         return f"{type(result).__name__}, not a tuple of ops"
     known = {*op.input_names, *op.output_names, *map(gradient_name, op.output_names), EMPTY_NAME}
-    for each in cast("tuple[object, ...]", result):
-        if not isinstance(each, Op):
-            return f"{type(each).__name__} among its ops, not an Op"
-        for slot, names in (*each.inputs.items(), *each.outputs.items()):
+    for gradient_op in cast("tuple[object, ...]", result):
+        if not isinstance(gradient_op, Op):
+            return f"{type(gradient_op).__name__} among its ops, not an Op"
+        for slot, names in (*gradient_op.inputs.items(), *gradient_op.outputs.items()):
             if not isinstance(cast("object", names), tuple) or not all(
                 isinstance(cast("object", n), str) for n in names
             ):
-                return f"{names!r} in the slot {slot} of {each.type}, not a tuple of names"
-        if schema_of(each.type) is None:
-            return f"an op {each.type}, which there is not"
-        strange = [name for name in each.input_names if name not in known]
+                return f"{names!r} in the slot {slot} of {gradient_op.type}, not a tuple of names"
+        if schema_of(gradient_op.type) is None:
+            return f"an op {gradient_op.type}, which there is not"
+        strange = [name for name in gradient_op.input_names if name not in known]
         if strange:
             return (
-                f"{each.type}, which reads {strange[0]}: that is no variable of the op, no gradient of its outputs, "
-                f"and no op before it makes it"
+                f"{gradient_op.type}, which reads {strange[0]}: that is no variable of the op, no gradient of its "
+                f"outputs, and no op before it makes it"
             )
-        known.update(each.output_names)
+        known.update(gradient_op.output_names)
     return ""
 
 

@@ -31,7 +31,7 @@ from pstranspile.ops.facts import PLAIN, OpFacts, make_facts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pstranspile.ops.facts import Stated
+    from pstranspile.ops.facts import StatedFacts
 
 
 class Slot(NamedTuple):
@@ -294,7 +294,7 @@ def declare(
     table_lookup: bool = False,
     may_lack: str = "",
     doc: str = "",
-    **facts: Unpack[Stated],
+    **facts: Unpack[StatedFacts],
 ) -> OpSchema:
     """Declares an op type and returns its schema.
 
@@ -308,7 +308,9 @@ def declare(
         require_own(forward, "a gradient op", _declaring_module())
     inputs, _, outputs = slots.partition("->")
     specs = FrozenMap({name: _plain(value) for name, value in (attrs or {}).items()})
-    given = {name: spec.default for name, spec in {**GENERIC_ATTRS, **specs}.items() if spec.default is not None}
+    default_values = {
+        name: spec.default for name, spec in {**GENERIC_ATTRS, **specs}.items() if spec.default is not None
+    }
     input_slots = _slots(inputs)
     output_slots = _slots(outputs)
     try:
@@ -320,7 +322,7 @@ def declare(
         inputs=input_slots,
         outputs=output_slots,
         attrs=specs,
-        defaults=FrozenMap(given),
+        defaults=FrozenMap(default_values),
         empty_inputs=FrozenMap({word.rstrip("*?"): () for word in inputs.split() if word[-1] == "?"}),
         slicing=_slicing(op_type, follows.split(), (*input_slots, *output_slots)) if follows else EMPTY,
         row_wise=row_wise,
@@ -360,7 +362,7 @@ def declare_gradient(
     op_type: str = "",
     row_wise: bool = False,
     may_lack: str = "",
-    **facts: Unpack[Stated],
+    **facts: Unpack[StatedFacts],
 ) -> OpSchema:
     """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` is given, with facts of its own.
 

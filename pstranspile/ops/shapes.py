@@ -56,7 +56,7 @@ class ShapeError(ValueError):
         self.declares = gives if declares is None else declares
 
 
-class Unknown(Exception):
+class UnknownType(Exception):
     """Raised inside a shape rule if the type of a required input is not known. Nothing is then reported for the op."""
 
 
@@ -101,15 +101,15 @@ def _guard_rule(schema: OpSchema, rule: ShapeRule) -> ShapeRule:
 
     def checked_rule(op: Op, types: Types) -> Types:
         try:
-            made = rule(op, types)
-        except (ShapeError, Unknown, DiagnosticError):
+            result = rule(op, types)
+        except (ShapeError, UnknownType, DiagnosticError):
             raise
         except (Exception, SystemExit) as reason:
             raise failed_rule(op, "shape rule", reason) from reason
-        wrong = _not_types(schema, made)
+        wrong = _not_types(schema, result)
         if wrong:
             raise rule_error(op, "shape rule", f"gives {wrong}")
-        return made
+        return result
 
     return checked_rule
 
@@ -146,10 +146,10 @@ def _is_type(tensor: object) -> bool:
 
 
 def one(types: Types, slot: str) -> TensorType:
-    """The type of the first variable of a slot. Raises Unknown if its shape is not known."""
+    """The type of the first variable of a slot. Raises UnknownType if its shape is not known."""
     result = types.get(slot)
     if not result or result[0] is None or not result[0].shape:
-        raise Unknown
+        raise UnknownType
     return result[0]
 
 
@@ -160,21 +160,23 @@ def one_or_none(types: Types, slot: str) -> TensorType | None:
 
 
 def several(types: Types, slot: str) -> list[TensorType]:
-    """The types of all variables of a slot. Raises Unknown if one of them is not known."""
+    """The types of all variables of a slot. Raises UnknownType if one of them is not known."""
     result = [item for item in types.get(slot, ()) if item is not None and item.shape]
     if not result or len(result) != len(types[slot]):
-        raise Unknown
+        raise UnknownType
     return result
 
 
 def dtype_attr(op: Op, name: str = "dtype", default: DType | None = None) -> DType:
-    """The dtype in an attribute, given by Fluid's number; `default` for a negative one. Raises Unknown for others."""
+    """The dtype in an attribute, given by Fluid's number; `default` for a negative one. Raises UnknownType for
+    others.
+    """
     try:
         if default is not None and int_attr(op, name, -1) < 0:
             return default
         return DType(op.attrs.get(name))
     except ValueError:
-        raise Unknown from None
+        raise UnknownType from None
 
 
 # Shapes
@@ -320,7 +322,7 @@ def infer_types(op: Op, type_of: TypeOf) -> Types:
             require_axes(op, name, axis, len(tensor.shape), describe(tensor))
     try:
         return rule(op, types)
-    except Unknown:
+    except UnknownType:
         return {}
     except ShapeError:
         raise

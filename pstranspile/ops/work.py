@@ -31,7 +31,7 @@ from pstranspile.ops import facts_of, schema_of
 from pstranspile.ops.gradient import EMPTY_NAME
 from pstranspile.ops.plugins import failed_rule, rule_error
 from pstranspile.ops.schema import OpSchema, require_own
-from pstranspile.ops.shapes import Types, Unknown
+from pstranspile.ops.shapes import Types, UnknownType
 
 WorkRule: TypeAlias = Callable[[Op, Types], float]
 """A function from an op and the types of its inputs and outputs, by slot, to its number of operations."""
@@ -71,7 +71,7 @@ REDUCED = 4
 """The least number of bytes that a reduction reads for each byte that it writes."""
 
 
-class _Stated(NamedTuple):
+class _WorkDeclaration(NamedTuple):
     """The rule of an op type. The gradient of each input slot in `factors` costs as much as the op."""
 
     rule: WorkRule
@@ -80,7 +80,7 @@ class _Stated(NamedTuple):
     copies: WorkRule | None
 
 
-_RULES: dict[str, _Stated] = {}
+_RULES: dict[str, _WorkDeclaration] = {}
 
 
 def work_rule(
@@ -97,7 +97,7 @@ def work_rule(
             if op_type in _RULES:
                 raise ValueError(f"op type {op_type} has two work rules")
             require_own(op_type, "a work rule", rule.__module__)
-            _RULES[op_type] = _Stated(rule, tuple(factors.split()), family, copies)
+            _RULES[op_type] = _WorkDeclaration(rule, tuple(factors.split()), family, copies)
         return rule
 
     return register
@@ -124,7 +124,9 @@ def operations(op: Op, inputs: Types, outputs: Types) -> float:
     return float(max((elements(types, slot) for types in (inputs, outputs) for slot in types), default=0))
 
 
-def _work_by_rule(op: Op, inputs: Types, outputs: Types, chosen: Callable[[_Stated], WorkRule | None]) -> float | None:
+def _work_by_rule(
+    op: Op, inputs: Types, outputs: Types, chosen: Callable[[_WorkDeclaration], WorkRule | None]
+) -> float | None:
     """What the chosen rule of an op gives, or for a gradient that of its op for each gradient that it makes; 0 if types
     are not known, None without a rule.
     """
@@ -139,7 +141,7 @@ def _work_by_rule(op: Op, inputs: Types, outputs: Types, chosen: Callable[[_Stat
         if forward is not None and (rule := chosen(forward)) is not None:
             types = {**inputs, **{slot[:-5]: types for slot, types in inputs.items() if slot.endswith("@GRAD")}}
             return _of_rule(schema, rule, op, types) * sum(_makes(op, f"{slot}@GRAD") for slot in forward.factors)
-    except Unknown:
+    except UnknownType:
         return 0.0
     return None
 
@@ -184,7 +186,7 @@ def _of_rule(schema: OpSchema, rule: WorkRule, op: Op, types: Types) -> float:
         return rule(op, types)
     try:
         made = cast(object, rule(op, types))
-    except (Unknown, DiagnosticError):
+    except (UnknownType, DiagnosticError):
         raise
     except (Exception, SystemExit) as reason:
         raise failed_rule(op, "work rule", reason) from reason

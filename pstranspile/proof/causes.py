@@ -30,11 +30,19 @@ from pstranspile.proof.compare import (
     plain,
     scale_difference,
 )
-from pstranspile.proof.explanations import TRAINERS, Computed, Machines, Meaning, compares_rows, meaning_of, of_integers
+from pstranspile.proof.explanations import (
+    TRAINERS,
+    ComputedValues,
+    Machines,
+    Meaning,
+    compares_rows,
+    meaning_of,
+    of_integers,
+)
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, GRADIENTS, OWN_NORM, ROUNDING, Cause, Verdict
 from pstranspile.proof.training import ClusterValues, start_cluster
-from pstranspile.proof.workload import Given, in_doubles, metrics_of, micro_batches, sums_of, values_in_doubles
+from pstranspile.proof.workload import CheckInput, in_doubles, metrics_of, micro_batches, sums_of, values_in_doubles
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.scope import own_copy
@@ -209,15 +217,15 @@ def _values_alike(pairs: Iterable[tuple[Any, Any]], floor: float, close: float) 
 # precision; the states of optimizers are not among them.
 
 
-class Differing(NamedTuple):
+class DifferingVariables(NamedTuple):
     """The parameters (compared by their gradients), losses and states whose values on the shares do not combine to the
     value on the whole batch: by name, the first step, counted from 1, in which they don't.
 
-    `refused` is the reason why a step could not be computed in double precision; "" if all were.
+    `refusal` is the reason why a step could not be computed in double precision; "" if all were.
     """
 
-    first: Mapping[str, int]
-    refused: str = ""
+    first_steps: Mapping[str, int]
+    refusal: str = ""
     deviations: Mapping[str, float] = FrozenMap()
     """The largest deviation, by name, of the shares from the whole batch in any step, of everything compared."""
 
@@ -225,10 +233,10 @@ class Differing(NamedTuple):
         """The verdicts of a comparison in single precision, in which differences that double precision shows to be
         rounding count as rounding.
         """
-        begin = min(self.first.values(), default=0)
+        begin = min(self.first_steps.values(), default=0)
         result: list[Verdict] = []
         for verdict in verdicts:
-            own = self.first.get(verdict.name)
+            own = self.first_steps.get(verdict.name)
             if verdict.kind == "metric" or verdict.equality == BITWISE:
                 result.append(verdict)
             elif own is not None:
@@ -251,47 +259,47 @@ class Differing(NamedTuple):
         return verdict._replace(deviation=deviation, tolerance=OF_CHANGE, settled_by=GRADIENTS)
 
 
-def differing_gradients(given: Given, start: Snapshot) -> Differing:
+def differing_gradients(check_input: CheckInput, start: Snapshot) -> DifferingVariables:
     """Trains the cluster again, and compares whole batch and shares before every step. `start` holds the values with
     which the single machine starts.
     """
-    workload, trainers = given.workload, given.made.plan.trainers
+    workload, trainers = check_input.workload, check_input.compiled.plan.trainers
     halves = {
         name: half._replace(program=in_doubles(half.program, trainers))
-        for name, half in halves_of(given.made, workload).items()
+        for name, half in halves_of(check_input.compiled, workload).items()
     }
-    cluster, first, deviations = start_cluster(given, watch=False), dict[str, int](), dict[str, float]()
-    held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
+    cluster, first, deviations = start_cluster(check_input, watch=False), dict[str, int](), dict[str, float]()
+    held, feeds = ClusterValues(check_input.compiled, cluster, start), workload.feeds(check_input.feeds)
     cluster.start()
     try:
         for step in workload.steps_of_run("gradients in double precision: step"):
             owner = workload.turns.program(step)
             fed = [trainer.feed(step) for trainer in cluster.trainers]
-            one = _ComparedStep(given, halves[owner], owner, step, held)
+            one = _ComparedStep(check_input, halves[owner], owner, step, held)
             for name, deviation in one.deviations(feeds.step(step), fed).items():
                 deviations[name] = max(deviations.get(name, 0.0), deviation)
                 if deviation > OF_CHANGE:
                     first.setdefault(name, step + 1)
             cluster.run_to(step + 1)
     except DiagnosticError as problem:
-        return Differing(first, problem.diagnostics[0].message, deviations)
+        return DifferingVariables(first, problem.diagnostics[0].message, deviations)
     cluster.finish()
-    return Differing(first, "", deviations)
+    return DifferingVariables(first, "", deviations)
 
 
 class _ComparedStep:
     """The ops of a step before the optimizer, computed on the whole batch and on the shares."""
 
-    def __init__(self, given: Given, half: Halves, owner: str, step: int, held: ClusterValues):
-        self.given, self.half, self.step = given, half, step
+    def __init__(self, check_input: CheckInput, half: Halves, owner: str, step: int, held: ClusterValues):
+        self.check_input, self.half, self.step = check_input, half, step
         kept = {name: held.value(name) for name in sorted(kept_of(half, half.first))}
         self.values = values_in_doubles({name: value for name, value in kept.items() if value is not None})
-        block, metrics = half.program.main_block, given.workload.metrics
+        block, metrics = half.program.main_block, check_input.workload.metrics
         written = dict.fromkeys(name for index in half.first for name in block.ops[index].output_names)
         self.states = [n for n in written if n in block.vars and block.vars[n].persistable and n not in metrics]
-        loss = given.workload.losses[owner]
-        self.losses = {} if loss is None or loss in metrics else {loss: given.workload.label(owner, loss)}
-        self.gradients = dict.fromkeys(half.sent.values())
+        loss = check_input.workload.losses[owner]
+        self.losses = {} if loss is None or loss in metrics else {loss: check_input.workload.label(owner, loss)}
+        self.gradients = dict.fromkeys(half.sent_gradients.values())
 
     def deviations(self, feed: Mapping[str, Any], shares: Sequence[Mapping[str, Any] | None]) -> dict[str, float]:
         """The deviations of the shares from the whole batch, by the names of parameters, states and losses."""
@@ -299,7 +307,7 @@ class _ComparedStep:
         sums, counted, parts = _Sums(), list[float](), dict[str, list[Any]]()
         for trainer, share in enumerate(shares):
             made, run = self._compute_gradients(share or {}, trainer)
-            if run.idle:
+            if run.has_no_rows:
                 continue
             counted.append(run.weight)
             for name, value in made.items():
@@ -310,7 +318,7 @@ class _ComparedStep:
         means = {name: sums.mean(name, len(shares)) for name in self.gradients}
         floor = OF_STATES * max((_size(_data(whole.get(name))) for name in self.gradients), default=0.0)
         unlike = {name: _deviation_of_rows(whole.get(name), means[name], floor) for name in self.gradients}
-        result = {parameter: unlike[gradient] for parameter, gradient in self.half.sent.items()}
+        result = {parameter: unlike[gradient] for parameter, gradient in self.half.sent_gradients.items()}
         for name, label in self.losses.items():
             mean, wanted = combine_fetched(parts.get(name, []), counted, whole.get(name))
             result[label] = _deviation(plain(wanted), mean, OF_STATES * _size(mean))
@@ -324,9 +332,9 @@ class _ComparedStep:
         """The gradients, losses and states that the ops before the optimizer compute from a feed."""
         names = [*self.gradients, *self.losses, *self.states]
         run = Evaluation(
-            self.half.program, self.values, _wide(feed), seed=self.given.seed, stream=stream, step=self.step
+            self.half.program, self.values, _wide(feed), seed=self.check_input.seed, stream=stream, step=self.step
         )
-        if run.idle:
+        if run.has_no_rows:
             return {}, run.run_without_rows(self.half.first)
         run.go(self.half.first, keep=names)
         return {name: value for name in names if (value := run.take(name)) is not None}, run
@@ -336,17 +344,17 @@ class _Sums:
     """The sums of gradients over the shares, by name."""
 
     def __init__(self):
-        self.whole: dict[str, Any] = {}
+        self.sums: dict[str, Any] = {}
         self.rows: dict[str, list[SelectedRows]] = {}
 
     def add(self, name: str, value: Value) -> None:
         """Adds the gradient of one share."""
         if isinstance(value, SelectedRows):
             self.rows.setdefault(name, []).append(value)
-        elif name in self.whole:
-            self.whole[name] += plain(value)
+        elif name in self.sums:
+            self.sums[name] += plain(value)
         else:
-            self.whole[name] = own_copy(plain(value))
+            self.sums[name] = own_copy(plain(value))
 
     def mean(self, name: str, count: int) -> Value:
         """The mean of a gradient over `count` shares; None if no share has the gradient."""
@@ -354,7 +362,7 @@ class _Sums:
             parts = self.rows[name]
             data = np.concatenate([part.value[: len(part.rows)] for part in parts]) / count
             return SelectedRows(np.concatenate([part.rows for part in parts]), data, parts[0].height)
-        value = self.whole.get(name)
+        value = self.sums.get(name)
         return None if value is None else value / count
 
 
@@ -410,17 +418,17 @@ class _StoppedError(Exception):
 
     def __init__(self, at: int, replaced: Sequence[int], problem: DiagnosticError):
         super().__init__(str(problem))
-        self.at, self.replaced, self.problem = at, tuple(replaced), problem
+        self.op_number, self.replaced_ops, self.problem = at, tuple(replaced), problem
 
 
 class Suspicion:
     """A search for the causes of a difference in one step of a training program.
 
-    `half` tells which ops the trainers run, `held` has the values with which the step starts, `feed` is the whole batch
-    and `shares` are the trainers' parts of it; shares without rows are ignored. With `doubles`, everything is computed
-    in double precision, so that small differences are seen; ops that don't support it raise DiagnosticError. `buffers`
-    is the option of the same name of the Workload. `step`, counted from 0, and the names of the `machines` appear in
-    the descriptions of the causes.
+    `half` tells which ops the trainers run, `start_values` has the values with which the step starts, `feed` is the
+    whole batch and `shares` are the trainers' parts of it; shares without rows are ignored. With `doubles`, everything
+    is computed in double precision, so that small differences are seen; ops that don't support it raise
+    DiagnosticError. `buffers` is the option of the same name of the Workload. `step`, counted from 0, and the names of
+    the `machines` appear in the descriptions of the causes.
     """
 
     def __init__(
@@ -450,20 +458,20 @@ class Suspicion:
         self.machines = machines
         self.half = half
         self.weights = [share.weight if isinstance(share, Batch) else 1.0 for share in shares]
-        self.held = {name: value for name, value in held.items() if name in main.main_block.vars}
+        self.start_values = {name: value for name, value in held.items() if name in main.main_block.vars}
         self.feeds = [feed, *shares]
         self.rows = [_rows_of(given) for given in self.feeds]
         """The number of rows of the whole batch and of each share."""
         self.seed = seed
-        self.given = {*held, *feed}
+        self.given_names = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
         metrics = frozenset[str]() if buffers else metrics_of(main)
         states = {name for name in held if _is_persistable(main, name)} - metrics
         self.everywhere = states - sums_of(main)
         """The states that must be equal on every trainer and on the single machine."""
-        self.moved = set[int]()
+        self.reordered_ops = set[int]()
         """The numbers of the ops found so far whose results have the rows of the shares in another order."""
-        self.blocked = set[int]()
+        self.blocked_ops = set[int]()
         """The numbers of the ops found so far whose results on the shares can't be replaced by parts of the result on
         the whole batch; a product of all rows with all rows, for example, has no such parts.
         """
@@ -471,11 +479,11 @@ class Suspicion:
         """Whether rows that an op puts in another order are put in that of the shares, where the whole batch has them:
         a loss of two sets of rows, one after the other, is the same in any order.
         """
-        self.seen: dict[str, Value] = {}
+        self.whole_values: dict[str, Value] = {}
         """What the whole batch made of the variables in `ends` when it was computed last."""
         self.crossed = set[str]()
         """The variables found so far that have a value for each pair of rows."""
-        self.ends = {*half.sent.values(), *losses, *states}
+        self.ends = {*half.sent_gradients.values(), *losses, *states}
         """The variables whose values on the shares must combine to the value on the whole batch: gradients, losses, and
         states that trainers keep, without the counters of metrics.
         """
@@ -494,10 +502,10 @@ class Suspicion:
                 return self._misfits(left, with_integers)
             except _StoppedError as stopped:
                 if not with_integers:
-                    of = [index for index in stopped.replaced if self._depends(stopped.at, index)]
+                    of = [index for index in stopped.replaced_ops if self._depends(stopped.op_number, index)]
                     if not of:
                         raise stopped.problem from None
-                    self.blocked.add(of[-1])
+                    self.blocked_ops.add(of[-1])
                 with_integers = False
 
     def _depends(self, index: int, other: int) -> bool:
@@ -513,10 +521,10 @@ class Suspicion:
 
     def _misfits(self, left: Collection[int], with_integers: bool) -> tuple[set[str], list[int]]:
         runs = [
-            Evaluation(self.half.program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
+            Evaluation(self.half.program, self.start_values, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
         ]
-        kept, suspects, wrong = set(self.given), list[int](), set[str]()
+        known_names, suspects, wrong = set(self.given_names), list[int](), set[str]()
         ops = self.half.program.main_block.ops
         last = runs[0].last_uses(self.half.first, ())
         replaced: list[int] = []
@@ -531,18 +539,18 @@ class Suspicion:
                     run.go((index,))
                 except DiagnosticError as problem:
                     raise _StoppedError(index, replaced, problem) from problem
-            made, unfit = self._unfit(ops[index], names, runs)
-            passed_on = any(name not in kept for name in ops[index].input_names if name and name not in names)
+            results, unfit = self._unfit(ops[index], names, runs)
+            passed_on = any(name not in known_names for name in ops[index].input_names if name and name not in names)
             if unfit and not passed_on:
                 gradients = _is_backward(ops[index])
                 forced = {
-                    name: forced_parts(*made[name], gradient=gradients)
+                    name: forced_parts(*results[name], gradient=gradients)
                     for name in names
-                    if with_integers or name in unfit or not _integers(made[name][0])
+                    if with_integers or name in unfit or not _integers(results[name][0])
                 }
-                if index in self.blocked:
+                if index in self.blocked_ops:
                     pass  # what is computed of its result on the whole batch fails on a share
-                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
+                elif not any(same_rows(*results[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
                     suspect = not self._only_enlarges(index, names, runs)
@@ -554,26 +562,26 @@ class Suspicion:
                                 run.lend(name, part)
                         replaced.append(index)
                         unfit = []
-                elif not any(same_rows(*made[name], gradient=gradients) for name in unfit):
-                    self.blocked.add(index)
+                elif not any(same_rows(*results[name], gradient=gradients) for name in unfit):
+                    self.blocked_ops.add(index)
                 elif (
                     self.reordering
                     and not gradients
-                    and (order := _order_of_rows(*made[unfit[0]])) is not None
+                    and (order := _order_of_rows(*results[unfit[0]])) is not None
                     and len(unfit) == 1
                 ):
                     orders[unfit[0]] = order
                     runs[0].lend(unfit[0], plain(runs[0][unfit[0]])[order])
                     unfit = []
                 else:
-                    self.moved.add(index)
+                    self.reordered_ops.add(index)
             # flags and positions are judged by what is made of them, but those of a difference pass it on
-            passing = [n for n in names if passed_on and not _same_integers(*made[n])]
-            kept.update(name for name in names if name not in unfit)
-            kept.difference_update(unfit, passing)
+            passing = [n for n in names if passed_on and not _same_integers(*results[n])]
+            known_names.update(name for name in names if name not in unfit)
+            known_names.difference_update(unfit, passing)
             wrong.difference_update(names)
             wrong.update(name for name in unfit if name in self.ends)
-            self.seen.update((name, runs[0][name]) for name in names if name in self.ends)
+            self.whole_values.update((name, runs[0][name]) for name in names if name in self.ends)
             for run in runs:
                 run.forget(last.get(index, ()))
         return wrong, suspects
@@ -582,25 +590,25 @@ class Suspicion:
         self, op: Op, names: Sequence[str], runs: Sequence[Evaluation]
     ) -> tuple[dict[str, tuple[Value, list[Value]]], list[str]]:
         """(by name, the output of an op on the whole batch and those on the shares; the names that do not fit)."""
-        made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
-        self.crossed.update(name for name, (whole, parts) in made.items() if self._has_pairs(whole, parts))
+        results = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
+        self.crossed.update(name for name, (whole, parts) in results.items() if self._has_pairs(whole, parts))
         gradients = _is_backward(op)
         floor = self.noise * max((sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
         unfit = [
             n
-            for n, (whole, parts) in made.items()
+            for n, (whole, parts) in results.items()
             if not fits(
                 whole,
                 parts,
                 self.weights,
-                state=n in self.held,
+                state=n in self.start_values,
                 everywhere=n in self.everywhere,
                 gradient=gradients,
                 floor=floor,
                 close=self.close,
             )
         ]
-        return made, unfit
+        return results, unfit
 
     def _has_pairs(self, whole: Value, parts: Sequence[Value]) -> bool:
         """Whether two or more dims of a value are in proportion to the rows of the batch."""
@@ -627,18 +635,20 @@ class Suspicion:
         inputs = [name for name in dict.fromkeys(op.input_names) if name]
         if not inputs or not set(inputs).isdisjoint(names):
             return False
-        made: list[list[Value]] = []
+        values_of_inputs: list[list[Value]] = []
         for name in inputs:
             own = [run[name] for run in runs[1:]]
             if _integers(runs[0][name]):
-                made.append(own)
+                values_of_inputs.append(own)
                 continue
             parts = forced_parts(runs[0][name], own, gradient="@GRAD" in name)
             if parts is None or not self._same_as_parts(own, parts):
                 return False
-            made.append(parts)
+            values_of_inputs.append(parts)
         for place, run in enumerate(runs[1:]):
-            run.go((index,), {index: {name: parts[place] for name, parts in zip(inputs, made, strict=True)}})
+            run.go(
+                (index,), {index: {name: parts[place] for name, parts in zip(inputs, values_of_inputs, strict=True)}}
+            )
         return not self._unfit(op, names, runs)[1]
 
     def _same_as_parts(self, own: Sequence[Value], parts: Sequence[Value]) -> bool:
@@ -666,8 +676,8 @@ class Suspicion:
             if certain:
                 return made
             self.feeds[0] = given
-            self.moved.clear()
-            self.blocked.clear()
+            self.reordered_ops.clear()
+            self.blocked_ops.clear()
         made, _ = self._find_causes()
         return made
 
@@ -690,7 +700,7 @@ class Suspicion:
         wrong, first = self.misfits(range(len(ops)))
         if not wrong:
             return [], False
-        if self.moved and not self.reordering:
+        if self.reordered_ops and not self.reordering:
             wrong, first = self._misfits_of_reordered(wrong, first)
         remaining, suspects = self.misfits(())
         alike = self._alike_types(suspects)
@@ -723,17 +733,18 @@ class Suspicion:
         """What `misfits` finds with `reordering`, which stays set if the whole batch makes the same of its rows in that
         order; else what was found without.
         """
-        before, self.seen, moved = self.seen, {}, {*self.moved}
+        before, self.whole_values, moved = self.whole_values, {}, {*self.reordered_ops}
         self.reordering = True
-        self.moved.clear()
+        self.reordered_ops.clear()
         found = self.misfits(range(len(self.half.program.main_block.ops)))
         floor = self.noise * max(map(sum_of, before.values()), default=0.0)  # for gradients that are zero in theory
-        if before.keys() == self.seen.keys() and all(
-            fits(before[name], [self.seen[name]], [1.0], state=True, floor=floor, close=self.close) for name in before
+        if before.keys() == self.whole_values.keys() and all(
+            fits(before[name], [self.whole_values[name]], [1.0], state=True, floor=floor, close=self.close)
+            for name in before
         ):
             return found
         self.reordering = False
-        self.moved = moved
+        self.reordered_ops = moved
         return wrong, first
 
     def _alike_types(self, suspects: Iterable[int]) -> dict[str, list[int]]:
@@ -784,9 +795,9 @@ class Suspicion:
         compares rows with rows, else the first of those that could not be tried; None if there are none.
         """
         ops = self.half.program.main_block.ops
-        if self.moved or self.blocked:
+        if self.reordered_ops or self.blocked_ops:
             among = (index for index in self.half.first if compares_rows(ops[index], self.crossed, self.half.program))
-            return next(among, min(self.moved or self.blocked))
+            return next(among, min(self.reordered_ops or self.blocked_ops))
         return None
 
     def _cause(self, op: Op, variable: str) -> tuple[list[Cause], Meaning]:
@@ -797,16 +808,16 @@ class Suspicion:
 
         def on_shares(name: str) -> Mapping[int, Any]:
             runs = {
-                number: Evaluation(program, self.held, feed, seed=self.seed, stream=number)
+                number: Evaluation(program, self.start_values, feed, seed=self.seed, stream=number)
                 for number, feed in zip(self.numbers, self.feeds[1:], strict=True)
             }
             return {number: run.go(self.half.first, keep=[name]).take(name) for number, run in runs.items()}
 
         def on_whole(name: str) -> Any:
-            run = Evaluation(program, self.held, self.feeds[0], seed=self.seed, stream=0)
+            run = Evaluation(program, self.start_values, self.feeds[0], seed=self.seed, stream=0)
             return run.go(self.half.first, keep=[name]).take(name)
 
-        computed = Computed(on_shares, on_whole, micro_batches(program))
+        computed = ComputedValues(on_shares, on_whole, micro_batches(program))
         made: Meaning = meaning_of(op, program, self.machines, computed, self.crossed, self.step)
         if made.vague and (origin := self._differing_integers(op)) is not None:
             found = meaning_of(origin, program, self.machines, computed, self.crossed, self.step)
@@ -823,21 +834,21 @@ class Suspicion:
         """
         program, ops = self.half.program, self.half.program.main_block.ops
         sizes = self._sizes()
-        wanted, made = {*op.input_names}, list[Op]()
+        wanted, integer_ops = {*op.input_names}, list[Op]()
         for index in reversed(self.half.first):
             if of_integers(ops[index], program) and not wanted.isdisjoint(ops[index].output_names):
-                made.append(ops[index])
+                integer_ops.append(ops[index])
                 wanted.update(ops[index].input_names)
-        names = dict.fromkeys(name for one in made for name in (*one.input_names, *one.output_names) if name)
+        names = dict.fromkeys(name for one in integer_ops for name in (*one.input_names, *one.output_names) if name)
         runs = [
-            Evaluation(program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
+            Evaluation(program, self.start_values, feed, seed=self.seed, stream=max(place - 1, 0))
             for place, feed in enumerate(self.feeds)
         ]
         whole, *own = (run.go(self.half.first, keep=[*names]) for run in runs)
         alike = {name: _same_integers(whole[name], [run[name] for run in own]) for name in names}
         found = (
             one
-            for one in reversed(made)
+            for one in reversed(integer_ops)
             if all(alike[name] or name in sizes for name in one.input_names if name)
             and not all(alike[name] or name in sizes for name in one.output_names if name)
         )

@@ -34,7 +34,7 @@ from pstranspile.ops import facts_of
 from pstranspile.proof.causes import Suspicion, differing_gradients, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.explanations import machines_of
-from pstranspile.proof.faults import Faultless, check_faults
+from pstranspile.proof.faults import FaultlessRun, check_faults
 from pstranspile.proof.halves import Halves, halves_of
 from pstranspile.proof.replays import (
     Ledger,
@@ -56,7 +56,7 @@ from pstranspile.proof.training import (
     train_both,
     zeros_for_metrics,
 )
-from pstranspile.proof.workload import Given, OnProgress, Watch, Workload, precisely
+from pstranspile.proof.workload import CheckInput, OnProgress, Watch, Workload, precisely
 from pstranspile.runtime.run.batch import Dealt
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import is_divided
@@ -76,7 +76,7 @@ def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
     others, and trainers take them from the servers, or from the first trainer, which keeps its own.
     """
     sound = made.with_roles({})
-    trained = {name for half in halves_of(made, workload).values() for name in half.sent}
+    trained = {name for half in halves_of(made, workload).values() for name in half.sent_gradients}
     roles: dict[str, Role] = {}
     for number in range(0 if made.plan.pservers else 1, made.plan.trainers):
         role, startup = made.trainer(number), sound.trainer(number).startup
@@ -91,16 +91,16 @@ def _wrong(startup: Program, names: Set[str]) -> Program:
 
     The change comes right before that, so that what is computed from the variables earlier is not changed.
     """
-    ops, made, taking = list[Op](), set[str](), False
+    ops, changed_names, taking = list[Op](), set[str](), False
     for op in startup.main_block.ops:
         if not taking and op.type in TAKING_OVER:
-            ops += map(_other_value, sorted(made))
+            ops += map(_other_value, sorted(changed_names))
             taking = True
         ops.append(op)
         fresh = set(op.output_names) - set(op.input_names) if op.type not in TAKING_OVER else set[str]()
-        made |= names & fresh
+        changed_names |= names & fresh
         ops += map(_other_value, sorted(names & fresh)) if taking else ()
-    ops += () if taking else map(_other_value, sorted(made))
+    ops += () if taking else map(_other_value, sorted(changed_names))
     block = startup.main_block._replace(ops=tuple(ops))
     return startup.with_main_block(block)
 
@@ -197,31 +197,31 @@ def check(
         usual = rows_of_example(module.example) or ROWS_PER_TRAINER * job.trainers
         data, one_sided = made_feeds(workload, batch or usual, seed, job.trainers, module)
     workload.feeds(data).require(workload.steps)
-    given = Given(
+    check_input = CheckInput(
         module, with_wrong_starts(result or compile(module, job, plan=plan), workload), workload, data, init, seed
     )
     with naming_inputs(workload, made=feeds is None):
-        first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
-    if _kept_by(workload.whole) > COLLECTED:
+        first = _first_run(check_input, ends=bool(schedules), parameters=faults is not None)
+    if _kept_by(workload.whole_program) > COLLECTED:
         gc.collect()  # machines refer to each other, so that only the collector frees them
-    report, shown = _compare_fault_free(given, job, first)
+    report, shown = _compare_fault_free(check_input, job, first)
     report = report._replace(fed=fed if fed < ENDLESS else 0, one_sided=one_sided)
     if end is not None:
         report = report._replace(end=_sentence_of(end, job), endless_wait=meeting_of(job.mode) == "ranks")
     promise = settings_of(job.mode).promise
-    if schedules and waits_for_nobody(given.made.plan):
+    if schedules and waits_for_nobody(check_input.compiled.plan):
         report = report._replace(
-            schedules=schedules, replayed=True, wrong=(*report.wrong, *_other_orders(given, schedules))
+            schedules=schedules, replayed=True, wrong=(*report.wrong, *_other_orders(check_input, schedules))
         )
     elif schedules:
-        differing = _other_schedules(given, first.start, schedules, first.ends)
+        differing = _other_schedules(check_input, first.start, schedules, first.ends)
         report = report._replace(schedules=schedules, schedule_differs=differing)
     if report.different and (job.trainers > 1 or len(job.pservers) > 1 or promise is Promise.SINGLE_TRAINER):
-        report = report._replace(causes=tuple(_causes(given, first, shown, report.different)))
+        report = report._replace(causes=tuple(_causes(check_input, first, shown, report.different)))
     if faults is not None:
         workload.progress("with faults: step", 0, workload.steps)
-        sound = Faultless(first.parameters, not report.different, bool(report.shares))
-        faulty = check_faults(given, faults, sound if promise is Promise.ALWAYS else None)
+        sound = FaultlessRun(first.parameters, not report.different, bool(report.shares))
+        faulty = check_faults(check_input, faults, sound if promise is Promise.ALWAYS else None)
         report = report._replace(faulty=faulty._replace(unreached_allowed=unreached))
     return report
 
@@ -265,47 +265,51 @@ def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:
     """The default number of steps."""
     if feeds is not None:
         return min(workload.feeds(feeds).steps or STEPS, STEPS)
-    return STEPS_OF_LARGE if _kept_by(workload.whole) > LARGE else STEPS
+    return STEPS_OF_LARGE if _kept_by(workload.whole_program) > LARGE else STEPS
 
 
 class _FirstRun(NamedTuple):
     """The results of a run in single precision.
 
-    `start` and `began` are those of the single machine. `fed` are the trainers' shares of the batch in the first step
-    of each program. `uneven_step` is the first step, from 0, in which shares have different numbers of rows; -1 if
-    there is none. `parameters` and `ends` are the final values of the cluster, if requested. `held` is the result of
-    the replay against the source, if it was made; `refused` is the reason why double precision was not used.
+    `start` and `began` are those of the single machine. `first_shares` are the trainers' shares of the batch in the
+    first step of each program. `uneven_step` is the first step, from 0, in which shares have different numbers of rows;
+    -1 if there is none. `parameters` and `ends` are the final values of the cluster, if requested. `replay_result` is
+    the result of the replay against the source, if it was made; `refusal` is the reason why double precision was not
+    used.
     """
 
     comparison: Comparison
     start: Snapshot
     began: Mapping[str, Snapshot]
-    fed: Mapping[int, Sequence[Mapping[str, Any]]]
+    first_shares: Mapping[int, Sequence[Mapping[str, Any]]]
     parameters: Snapshot
     ends: Snapshot
     other_types: Sequence[str]
     applied: Applied | None
     uneven: str
     uneven_step: int
-    held: ReplayResult | None
-    refused: str
+    replay_result: ReplayResult | None
+    refusal: str
 
 
-def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
+def _first_run(check_input: CheckInput, *, ends: bool, parameters: bool) -> _FirstRun:
     """Trains both sides in single precision. Programs that keep more than `LARGE` are also replayed against the
     source.
     """
-    workload, plan = given.workload, given.made.plan
-    single, cluster = SingleMachine(given), start_cluster(given)
-    ledger = Ledger(_plans(given.made)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
+    workload, plan = check_input.workload, check_input.compiled.plan
+    single, cluster = SingleMachine(check_input), start_cluster(check_input)
+    ledger = Ledger(_plans(check_input.compiled)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
     if ledger is not None:
         cluster.network.observe(ledger)
-    held, comparison = ClusterValues(given.made, cluster, single.start), Comparison(workload, single.start)
-    size = _kept_by(workload.whole)
+    cluster_values, comparison = (
+        ClusterValues(check_input.compiled, cluster, single.start),
+        Comparison(workload, single.start),
+    )
+    size = _kept_by(workload.whole_program)
     most = LARGE if size <= MOST_IN_DOUBLES else MOST_IN_DOUBLES
-    replay = replay_of(given, cluster) if size > most else None
-    train_both(single, held, comparison.look, replay)
-    all_ends = held.values() if ends and ledger is None else {}
+    replay = replay_of(check_input, cluster) if size > most else None
+    train_both(single, cluster_values, comparison.look, replay)
+    all_ends = cluster_values.values() if ends and ledger is None else {}
     parameter_ends = cluster.parameters() if parameters else {}
     cluster.finish()
     if replay is not None:
@@ -321,7 +325,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
         {step: [share for feed in fed if (share := feed(step)) is not None] for step in steps},
         parameter_ends,
         all_ends,
-        held.other_types(),
+        cluster_values.other_types(),
         ledger.result() if ledger else None,
         uneven.describe(workload.shares) if uneven else "",
         uneven.step - 1 if uneven else -1,
@@ -330,22 +334,29 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
     )
 
 
-def _compare_fault_free(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
+def _compare_fault_free(check_input: CheckInput, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
     """Compares both sides without faults and in one order of events.
 
     Returns the report, and the reasons for deviations on servers. The verdicts are of double precision if possible.
     """
-    workload, promised = given.workload, _promises(job)
-    verdicts, held, refused = first.comparison.verdicts(), first.held, first.refused
+    workload, promised = check_input.workload, _promises(job)
+    verdicts, replay_result, refused = first.comparison.verdicts(), first.replay_result, first.refusal
     doubtful = promised and any(v.equality == DIFFERENT and v.kind != "metric" for v in verdicts)
-    in_doubt = held is not None and bool(doubtful or held.problems)
-    if held is None or (in_doubt and _kept_by(workload.whole) <= MOST_IN_DOUBLES):
-        held, refused = precisely(given, lambda given: held_to_source(given, verdicts if promised else ()))
-    settled = tuple(verdicts if refused or not promised else held.verdicts)
+    in_doubt = replay_result is not None and bool(doubtful or replay_result.problems)
+    if replay_result is None or (in_doubt and _kept_by(workload.whole_program) <= MOST_IN_DOUBLES):
+        replay_result, refused = precisely(
+            check_input, lambda given: held_to_source(given, verdicts if promised else ())
+        )
+    settled = tuple(verdicts if refused or not promised else replay_result.verdicts)
     by_gradients = False
-    if refused and doubtful and not held.problems and not any(verdict.name in held.shown for verdict in verdicts):
-        gradients = differing_gradients(given, first.start)
-        by_gradients = not gradients.refused
+    if (
+        refused
+        and doubtful
+        and not replay_result.problems
+        and not any(verdict.name in replay_result.design_reasons for verdict in verdicts)
+    ):
+        gradients = differing_gradients(check_input, first.start)
+        by_gradients = not gradients.refusal
         settled = tuple(gradients.settle(verdicts)) if by_gradients else settled
     report = Report(
         mode=job.mode,
@@ -355,20 +366,20 @@ def _compare_fault_free(given: Given, job: Job, first: _FirstRun) -> tuple[Repor
         verdicts=settled,
         applied=first.applied,
         promised=promised,
-        wrong=(*first.other_types, *held.problems),
-        exchanges=held.exchanges,
+        wrong=(*first.other_types, *replay_result.problems),
+        exchanges=replay_result.exchanges,
         programs=workload.text,
-        whole=_given_whole(given),
-        not_run=tuple(name for name in workload.known if name not in workload.programs),
+        whole=_given_whole(check_input),
+        not_run=tuple(name for name in workload.known_programs if name not in workload.programs),
         learnt=first.comparison.learnt(),
         single_precision=refused,
         by_gradients=by_gradients,
         no_numbers=tuple(first.comparison.no_numbers),
         shares=first.uneven,
         uneven=first.uneven_step + 1 if workload.shares == "equal" else 0,
-        opaque=_opaque(given.module),
+        opaque=_opaque(check_input.module),
     )
-    return report, held.shown
+    return report, replay_result.design_reasons
 
 
 def _opaque(module: Module) -> tuple[str, ...]:
@@ -378,13 +389,15 @@ def _opaque(module: Module) -> tuple[str, ...]:
     return tuple(f"{place}: {what}" if place is not None else what for place, what in told if what)
 
 
-def _given_whole(given: Given) -> tuple[str, ...]:
+def _given_whole(check_input: CheckInput) -> tuple[str, ...]:
     """The inputs, sorted, if all of them declare their batch size and so every trainer receives the same data; else
     none.
     """
-    workload, feeds = given.workload, given.workload.feeds(given.feeds)
+    workload, feeds = check_input.workload, check_input.workload.feeds(check_input.feeds)
     fed = {name for step in range(workload.steps) for name in feeds.step(step)}
-    shared = given.made.plan.trainers > 1 and not any(is_divided(workload.whole, name) for name in fed)
+    shared = check_input.compiled.plan.trainers > 1 and not any(
+        is_divided(workload.whole_program, name) for name in fed
+    )
     return tuple(sorted(fed)) if shared else ()
 
 
@@ -411,16 +424,18 @@ def _plans(made: Compiled) -> list[Plan]:
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
 
-def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
+def _other_schedules(
+    check_input: CheckInput, start: Snapshot, schedules: int, wanted: Snapshot
+) -> tuple[tuple[int, str], ...]:
     """The numbers of the schedules that end with values other than `wanted`, each with the first variable that
     differs.
     """
-    workload = given.workload
+    workload = check_input.workload
     result: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
-        cluster = start_cluster(given, schedule, watch=False)
+        cluster = start_cluster(check_input, schedule, watch=False)
         cluster.run_to(workload.steps)
-        held = ClusterValues(given.made, cluster, start)
+        held = ClusterValues(check_input.compiled, cluster, start)
         differing = next(
             (n for n in wanted if not differ(plain(held.value(n)), plain(wanted[n]), by_element=True)[0]), None
         )
@@ -431,22 +446,26 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
     return tuple(result)
 
 
-def _other_orders(given: Given, schedules: int) -> list[str]:
+def _other_orders(check_input: CheckInput, schedules: int) -> list[str]:
     """What is wrong in other orders of events of a job whose servers wait for nobody."""
-    plans = _plans(given.made)
+    plans = _plans(check_input.compiled)
 
-    def run(given: Given) -> list[str]:
+    def run(check_input: CheckInput) -> list[str]:
         result: list[str] = []
         for schedule in range(1, schedules + 1):
-            result += held_in_order(given, schedule, Ledger(plans))
-            given.workload.progress("orders of events", schedule, schedules)
+            result += held_in_order(check_input, schedule, Ledger(plans))
+            check_input.workload.progress("orders of events", schedule, schedules)
         return result
 
-    return run(given) if _kept_by(given.workload.whole) > MOST_IN_DOUBLES else precisely(given, run)[0]
+    return (
+        run(check_input)
+        if _kept_by(check_input.workload.whole_program) > MOST_IN_DOUBLES
+        else precisely(check_input, run)[0]
+    )
 
 
 def _of_shares(
-    given: Given,
+    check_input: CheckInput,
     half: Halves,
     held: Snapshot,
     feed: Mapping[str, Any],
@@ -454,7 +473,7 @@ def _of_shares(
     step: int,
 ) -> list[Cause]:
     """Searches a step on shares for causes; in double precision if there are none in single precision."""
-    machines = machines_of(given.made.plan.mode)
+    machines = machines_of(check_input.compiled.plan.mode)
     for doubles in (False, True):
         with suppress(DiagnosticError) if doubles else nullcontext():
             looked = Suspicion(
@@ -462,35 +481,41 @@ def _of_shares(
                 held,
                 feed,
                 shares,
-                given.seed,
+                check_input.seed,
                 step=step,
                 machines=machines,
                 doubles=doubles,
-                buffers=given.workload.buffers,
+                buffers=check_input.workload.buffers,
             ).causes()
             if looked:
                 return looked
     return []
 
 
-def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
+def _causes(
+    check_input: CheckInput, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]
+) -> list[Cause]:
     """The ops that cause differences: first those on trainers, then those on servers (from `shown`).
 
     The first step of each program is searched. If no cause is found there, the steps of `_steps_to_search` are
     searched.
     """
-    workload = given.workload
-    halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
+    workload = check_input.workload
+    halves, feeds = halves_of(check_input.compiled, workload), workload.feeds(check_input.feeds)
     result: dict[Cause, None] = {}
-    if given.made.plan.trainers > 1:
+    if check_input.compiled.plan.trainers > 1:
         searched = {step for name in workload.programs if (step := workload.first_step(name)) >= 0}
         for step in sorted(searched):
             name = workload.turns.program(step)
             held = first.began.get(name, first.start)
-            result.update(dict.fromkeys(_of_shares(given, halves[name], held, feeds.step(step), first.fed[step], step)))
+            result.update(
+                dict.fromkeys(
+                    _of_shares(check_input, halves[name], held, feeds.step(step), first.first_shares[step], step)
+                )
+            )
         if not result:
             later = [step for step in _steps_to_search(different, first.uneven_step) if step not in searched]
-            result.update(dict.fromkeys(_later_causes(given, halves, first.start, later)))
+            result.update(dict.fromkeys(_later_causes(check_input, halves, first.start, later)))
     for program in workload.programs.values():
         result.update(dict.fromkeys(server_causes(program, shown, [verdict.name for verdict in different])))
     return list(result)
@@ -510,19 +535,21 @@ def _steps_to_search(different: Sequence[Verdict], uneven: int) -> list[int]:
     return sorted(step for step in steps if step >= 0)[:MOST_SEARCHED]
 
 
-def _later_causes(given: Given, halves: Mapping[str, Halves], start: Snapshot, steps: Sequence[int]) -> list[Cause]:
+def _later_causes(
+    check_input: CheckInput, halves: Mapping[str, Halves], start: Snapshot, steps: Sequence[int]
+) -> list[Cause]:
     """The causes in the first of `steps` that shows any. Each step starts from the values of the cluster before it."""
     if not steps:
         return []
-    workload, cluster = given.workload, start_cluster(given, watch=False)
-    held, feeds = ClusterValues(given.made, cluster, start), workload.feeds(given.feeds)
+    workload, cluster = check_input.workload, start_cluster(check_input, watch=False)
+    held, feeds = ClusterValues(check_input.compiled, cluster, start), workload.feeds(check_input.feeds)
     cluster.start()
     for number, step in enumerate(steps):
         cluster.run_to(step)
         half = halves[workload.turns.program(step)]
         values = {name: own_copy(value) for name in sorted(start) if (value := held.value(name)) is not None}
         shares = [share for trainer in cluster.trainers if (share := trainer.feed(step)) is not None]
-        found = _of_shares(given, half, values, feeds.step(step), shares, step)
+        found = _of_shares(check_input, half, values, feeds.step(step), shares, step)
         workload.progress("causes: step", number + 1, len(steps))
         if found:
             return found

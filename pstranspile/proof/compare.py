@@ -86,7 +86,7 @@ Snapshot = Mapping[str, Any]
 """Values of variables after a step, by name."""
 
 
-class Seen(NamedTuple):
+class StepValues(NamedTuple):
     """The values of both sides after a step, which counts from 1. Observers must not keep or modify them.
 
     `fetched` has pairs of losses and results, cluster first. `cluster` returns the cluster's value of a variable, None
@@ -224,26 +224,30 @@ class _Metric:
     """
 
     def __init__(self, name: str, start: Any, kind: str = "metric"):
-        self.alike, self.sums = _Line(name, kind), _Line(name, kind)
+        self.equal_line, self.sum_line = _Line(name, kind), _Line(name, kind)
         self.means = kind == SUM
         self.start = plain(start)
         self.adds_up = True
 
     def add(self, step: int, cluster: Any, single: Any, parts: Sequence[Any]) -> None:
-        self.alike.add(step, cluster, single)
+        self.equal_line.add(step, cluster, single)
         start, wanted = self.start, plain(single)
         if start is not None and wanted is not None and start.shape != wanted.shape:  # dims as declared, not as written
             start = self.start = None if start.any() else np.zeros_like(wanted)
         self.adds_up &= start is not None and all(part is not None for part in parts)
         if self.adds_up and start is not None:
             changes = sum(plain(part) - start for part in parts)
-            self.sums.add(step, start + (changes / len(parts) if self.means else changes), single)
+            self.sum_line.add(step, start + (changes / len(parts) if self.means else changes), single)
 
     @property
     def verdict(self) -> Verdict:
-        if self.alike.verdict.equality != DIFFERENT or not self.adds_up or self.sums.verdict.equality == DIFFERENT:
-            return self.alike.verdict
-        return self.sums.verdict._replace(equality=ADDS_UP)
+        if (
+            self.equal_line.verdict.equality != DIFFERENT
+            or not self.adds_up
+            or self.sum_line.verdict.equality == DIFFERENT
+        ):
+            return self.equal_line.verdict
+        return self.sum_line.verdict._replace(equality=ADDS_UP)
 
 
 class Comparison:
@@ -252,28 +256,28 @@ class Comparison:
     def __init__(self, workload: Workload, start: Snapshot):
         self.workload = workload
         self.start = start
-        self.parameters = {var.name for var in workload.whole.parameters()}
+        self.parameters = {var.name for var in workload.whole_program.parameters()}
         self.updated = {
             n for owner in workload.programs if workload.steps_of(owner) for n in workload.updated_parameters(owner)
         }
-        self.fetched = {
+        self.fetched_lines = {
             label: _Line(label, "metric" if name in workload.metrics else workload.kind(owner))
             for owner, label, name in _fetched_variables(workload)
         }
         self.lines: dict[str, _Line] = {}
         self.metrics: dict[str, _Metric] = {}
-        self.changed: dict[str, Any] = {}
+        self.changed_rows: dict[str, Any] = {}
         """The rows that have changed in some step, by name of the updated parameter."""
         self.no_numbers: dict[str, None] = {}
         """The variables that contain NaN on the single machine: losses and results in any step, others after the last
         step.
         """
 
-    def look(self, seen: Seen) -> None:
+    def look(self, seen: StepValues) -> None:
         """Compares the values of both sides after a step."""
         for label, (cluster, single) in seen.fetched.items():
-            self.fetched[label].add(seen.step, cluster, single)
-            if self.fetched[label].verdict.kind != "metric" and _has_nan(single):
+            self.fetched_lines[label].add(seen.step, cluster, single)
+            if self.fetched_lines[label].verdict.kind != "metric" and _has_nan(single):
                 self.no_numbers[label] = None
         known = self.lines.keys() | self.metrics.keys()
         for name in known or seen.single:
@@ -292,7 +296,7 @@ class Comparison:
                 self.no_numbers[name] = None
         for name in self.updated & self.start.keys():
             start = self.start[name]
-            rows = self.changed.setdefault(name, np.zeros(start.shape[:1] or (1,), "bool"))
+            rows = self.changed_rows.setdefault(name, np.zeros(start.shape[:1] or (1,), "bool"))
             now = seen.single[name]
             rows |= True if now.shape != start.shape else (now != start).reshape(len(rows), -1).any(1)
 
@@ -302,11 +306,11 @@ class Comparison:
         """
         lines = {**self.lines, **self.metrics}
         names = sorted(lines, key=lambda name: (name not in self.parameters, name))
-        return [*(line.verdict for line in self.fetched.values()), *(lines[name].verdict for name in names)]
+        return [*(line.verdict for line in self.fetched_lines.values()), *(lines[name].verdict for name in names)]
 
     def learnt(self) -> tuple[Learnt, ...]:
         """The number of changed rows of each parameter that the steps update."""
-        return tuple(Learnt(name, int(rows.sum()), len(rows)) for name, rows in sorted(self.changed.items()))
+        return tuple(Learnt(name, int(rows.sum()), len(rows)) for name, rows in sorted(self.changed_rows.items()))
 
 
 class PreciseComparison:
@@ -316,7 +320,7 @@ class PreciseComparison:
         self.workload = workload
         self.start = start
         self.verdicts = verdicts
-        self.parameters = {var.name for var in workload.whole.parameters()}
+        self.parameters = {var.name for var in workload.whole_program.parameters()}
         self.change: dict[str, float] = {}
         """The largest change of each variable."""
         self.bad: dict[Verdict, int] = {}
@@ -324,7 +328,7 @@ class PreciseComparison:
         self.deviations: dict[Verdict, float] = {}
         """The largest deviation of each variable."""
 
-    def look(self, seen: Seen) -> None:
+    def look(self, seen: StepValues) -> None:
         """Compares the values of both sides after a step."""
         largest = {True: 0.0, False: 0.0}
         for name, value in seen.single.items():

@@ -59,7 +59,7 @@ class Meaning(NamedTuple):
     """Whether nothing can be said of what the op does with the rows of the batch."""
 
 
-class Computed(NamedTuple):
+class ComputedValues(NamedTuple):
     """Functions that return the values of a variable in a step."""
 
     on_shares: Callable[[str], Mapping[int, Any]]
@@ -92,7 +92,7 @@ _GATHER = "gather the rows of all ranks before, as torch.distributed.nn.function
 
 
 def meaning_of(
-    op: Op, program: Program, machines: Machines, computed: Computed, pairs: Collection[str], step: int
+    op: Op, program: Program, machines: Machines, computed: ComputedValues, pairs: Collection[str], step: int
 ) -> Meaning:
     """Explains why an op of a training program is a cause.
 
@@ -216,7 +216,9 @@ def _is_float(name: str, program: Program) -> bool:
     return var is not None and var.tensor is not None and var.tensor.dtype.text in ("f16", "f32", "f64")
 
 
-def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning:
+def _of_reduction(
+    op: Op, kind: str, program: Program, machines: Machines, computed: ComputedValues, step: int
+) -> Meaning:
     """The explanation for a sum or a mean over rows."""
     division = _division(op, program)
     if division is not None:
@@ -228,7 +230,9 @@ def _of_reduction(op: Op, kind: str, program: Program, machines: Machines, compu
     return made._replace(doubtful=doubtful)
 
 
-def _of_undivided(op: Op, kind: str, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning:
+def _of_undivided(
+    op: Op, kind: str, program: Program, machines: Machines, computed: ComputedValues, step: int
+) -> Meaning:
     """The explanation for a sum or a mean over rows that no division turns into another mean."""
     one, ofall = machines.kind, f"{machines.kind}s"
     shares = _arrays(computed.on_shares(op.input("X") or ""))
@@ -287,7 +291,7 @@ def _is_row_selection(name: str, program: Program) -> bool:
 
 
 def _of_division(
-    op: Op, division: Op, program: Program, machines: Machines, computed: Computed, step: int
+    op: Op, division: Op, program: Program, machines: Machines, computed: ComputedValues, step: int
 ) -> Meaning | None:
     """The explanation for a sum that is the dividend or the divisor of a division.
 
@@ -359,7 +363,7 @@ def _order_of(op: Op, program: Program) -> tuple[tuple[Op, str], ...]:
     return ()
 
 
-def _of_quotient(op: Op, program: Program, machines: Machines, computed: Computed, step: int) -> Meaning | None:
+def _of_quotient(op: Op, program: Program, machines: Machines, computed: ComputedValues, step: int) -> Meaning | None:
     """The explanation for the quotient of two means, such as that of losses and that of a mask; None for another."""
     counted, above = (_reduction_of(op.input(name) or "", program) for name in ("Y", "X"))
     if counted is None or above is None or not facts_of(counted.type).mean_of_rows or not _of_whole_batch(op, program):
@@ -370,7 +374,7 @@ def _of_quotient(op: Op, program: Program, machines: Machines, computed: Compute
 
 
 def _of_equal_counts(
-    divisor: str, shares: Mapping[int, Any], program: Program, machines: Machines, computed: Computed, step: int
+    divisor: str, shares: Mapping[int, Any], program: Program, machines: Machines, computed: ComputedValues, step: int
 ) -> Meaning | None:
     """The explanation for a mean of which every machine has the same count, but one machine does not have that of all
     together: it deals the whole batch to micro-batches otherwise, or the least count of a mean is 1. None if it has.
@@ -378,23 +382,23 @@ def _of_equal_counts(
     counted = _reduction_of(divisor, program)
     if counted is None or divisor not in _of_batch(program) or _of_parameters(divisor, program):
         return None
-    own = {index: float(value.sum(dtype="float64")) for index, value in shares.items()}
+    share_sums = {index: float(value.sum(dtype="float64")) for index, value in shares.items()}
     value = plain(computed.on_whole(divisor))
     whole = 0.0 if value is None else float(value.sum(dtype="float64"))
-    times = 1 if facts_of(counted.type).mean_of_rows else len(own)
-    if all(math.isclose(whole, count * times, rel_tol=1e-6) for count in own.values()):
-        if all(math.isclose(whole, count * times, rel_tol=_ROUNDING) for count in own.values()):
+    times = 1 if facts_of(counted.type).mean_of_rows else len(share_sums)
+    if all(math.isclose(whole, count * times, rel_tol=1e-6) for count in share_sums.values()):
+        if all(math.isclose(whole, count * times, rel_tol=_ROUNDING) for count in share_sums.values()):
             return None
         return Meaning(
-            f"this mean counts {machines.format_counts(own, step)}, with a number added to each: these do not add up "
-            f"to the count of the whole, and where {machines.kind}s count unlike numbers of rows, tokens or weights, "
-            "the mean of their means weighs them alike",
+            f"this mean counts {machines.format_counts(share_sums, step)}, with a number added to each: these do not "
+            f"add up to the count of the whole, and where {machines.kind}s count unlike numbers of rows, tokens or "
+            "weights, the mean of their means weighs them alike",
             _ALL_REDUCED if machines.of_torch else "",
         )
     where = "in a micro-batch of one process" if computed.micro_batches > 1 else "in one process"
     return Meaning(
-        f"this mean counts {whole:g} {where}, and {machines.format_counts(own, step)}: they are not as many rows, "
-        "tokens or weights, and the mean of the means weighs them alike",
+        f"this mean counts {whole:g} {where}, and {machines.format_counts(share_sums, step)}: they are not as many "
+        "rows, tokens or weights, and the mean of the means weighs them alike",
         _ALL_REDUCED if machines.of_torch else "",
     )
 

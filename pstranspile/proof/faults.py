@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.message import SEND, SEND_BARRIER, Message, step_label
 from pstranspile.cluster.machines.rings import RingListener
-from pstranspile.cluster.machines.scenario import Crash, Leave, Scenario
+from pstranspile.cluster.machines.scenario import Crash, Departure, Scenario
 from pstranspile.cluster.machines.server import Contributions, Server, ServerListener
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, largest_change, plain, same_in_doubles
 from pstranspile.proof.replays import Ledger, held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
 from pstranspile.proof.training import SingleMachine, start_cluster
-from pstranspile.proof.workload import Given, precisely
+from pstranspile.proof.workload import CheckInput, precisely
 from pstranspile.runtime.run.batch import concat_shares
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import is_divided
@@ -47,9 +47,9 @@ class UpdateLedger(ServerListener):
     """
 
     def __init__(self, cluster: Cluster | None = None):
-        self.sent: dict[Entry, Any] = {}
+        self.sent_gradients: dict[Entry, Any] = {}
         """The gradients that were sent. The ledger keeps each value, so that an object identifies its gradient."""
-        self.reported: set[tuple[str, int, int]] = set()
+        self.send_barriers: set[tuple[str, int, int]] = set()
         """Server, step and trainer of every send barrier sent."""
         self.applied: dict[tuple[str, int], list[tuple[str, int, Any]]] = {}
         """The applied gradients by server and update: variable, trainer and value. A restarted server repeats
@@ -68,11 +68,11 @@ class UpdateLedger(ServerListener):
             return
         if message.kind == SEND:
             entry = Entry(message.target, message.step, message.trainer, message.variable)
-            if entry in self.sent:
+            if entry in self.sent_gradients:
                 self.doubled.append(entry)
-            self.sent[entry] = message.payload
+            self.sent_gradients[entry] = message.payload
         elif message.kind == SEND_BARRIER:
-            self.reported.add((message.target, message.step, message.trainer))
+            self.send_barriers.add((message.target, message.step, message.trainer))
 
     def updating(self, server: Server, contributions: Callable[[], Contributions]) -> None:
         """Records the gradients of an update that a server begins."""
@@ -89,15 +89,15 @@ class UpdateLedger(ServerListener):
             for variable, trainer, value in values:
                 entry = Entry(server, step, trainer, variable)
                 seen[entry] = seen.get(entry, 0) + 1
-                if entry not in self.sent:
+                if entry not in self.sent_gradients:
                     result.append(f"{_entry_label(entry)} was applied, but never sent in this step")
-                elif not _same_value(self.sent[entry], value):
+                elif not _same_value(self.sent_gradients[entry], value):
                     result.append(f"{_entry_label(entry)} was applied with another value than was sent")
-                elif (server, step, trainer) not in self.reported:
+                elif (server, step, trainer) not in self.send_barriers:
                     result.append(f"{_entry_label(entry)} was applied, but its trainer did not report")
         result += [f"{_entry_label(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
-        for entry in self.sent:
-            if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.reported:
+        for entry in self.sent_gradients:
+            if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.send_barriers:
                 result.append(f"{_entry_label(entry)} was lost")
         return result
 
@@ -122,31 +122,33 @@ Alike: TypeAlias = "Callable[[str, Any, Any, float], bool]"
 """Whether two values of a variable count as equal: by name, value, expected value, and largest relative difference."""
 
 
-class Faultless(NamedTuple):
+class FaultlessRun(NamedTuple):
     """The run without faults: its final parameters, and whether it kept the promise of the mode.
 
     `uneven` tells whether shares had different numbers of rows.
     """
 
     parameters: Snapshot
-    holds: bool
+    keeps_promise: bool
     uneven: bool = False
 
 
-def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Faulty:
+def check_faults(check_input: CheckInput, faults: Scenario, sound: FaultlessRun | None) -> Faulty:
     """Runs a cluster with faults and returns the outcome.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not if the cluster gets stuck.
     """
-    workload = given.workload
-    run = _FaultyRun(given, faults)
-    result = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None), unreached=run.unreached)
-    if run.stuck:
+    workload = check_input.workload
+    run = _FaultyRun(check_input, faults)
+    result = Faulty(
+        str(faults), run.fault_texts, run.wait_notes, run.wrong(counting=sound is None), unreached=run.unreached
+    )
+    if run.wait_notes:
         return result
     if sound is None:
-        if any(isinstance(event, Leave | Crash) for event in faults.events):
+        if any(isinstance(event, Departure | Crash) for event in faults.events):
             return result
-        held, _ = precisely(given, lambda given: held_to_source(given, None, faults))
+        held, _ = precisely(check_input, lambda given: held_to_source(given, None, faults))
         return result._replace(wrong=(*result.wrong, *held.problems), held=True)
     counted = _contributing_trainers(run.books, run.sums, run.cluster, workload.steps)
     if isinstance(counted, str):
@@ -156,11 +158,13 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     if all(names == all_trainers for names in counted):
         return _compare_parameters(result, run.ends, sound.parameters, _never)
     result = result._replace(away=away)
-    if not sound.holds:
+    if not sound.keeps_promise:
         return result._replace(not_compared="without faults, too, it is not what a single machine gives")
     if sound.uneven:
         return result._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
-    (ours, wanted, start), _ = precisely(given, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted)))
+    (ours, wanted, start), _ = precisely(
+        check_input, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted))
+    )
     return _compare_parameters(result, ours, wanted, _fitting(wanted, start))
 
 
@@ -168,47 +172,49 @@ class _Sums(RingListener):
     """Records, by step, the trainers whose parts went into each sum over a ring."""
 
     def __init__(self) -> None:
-        self.of: dict[int, set[frozenset[int]]] = {}
+        self.trainer_sets: dict[int, set[frozenset[int]]] = {}
 
     def sum_done(self, step: int, trainers: Sequence[int]) -> None:
         """Records that a sum over a ring was made of the parts of these trainers."""
-        self.of.setdefault(step, set()).add(frozenset(trainers))
+        self.trainer_sets.setdefault(step, set()).add(frozenset(trainers))
 
 
 class _FaultyRun:
     """A run with faults, up to its end or to the point where the cluster gets stuck."""
 
-    def __init__(self, given: Given, faults: Scenario):
-        self.cluster = start_cluster(given, watch=False, faults=faults)
+    def __init__(self, check_input: CheckInput, faults: Scenario):
+        self.cluster = start_cluster(check_input, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
         sums = _Sums()
-        self.sums = sums.of
+        self.sums = sums.trainer_sets
         """The trainers, by step, whose parts went into each sum over a ring."""
         for side in self.cluster.rings.values():
             side.listen(sums)
         self.gradients = Ledger()
         self.cluster.network.observe(self.gradients)
-        self.stuck: tuple[str, ...] = ()
+        self.wait_notes: tuple[str, ...] = ()
         self.ends: Snapshot = {}
         try:
-            self.cluster.run_to(given.workload.steps)
+            self.cluster.run_to(check_input.workload.steps)
             self.ends = _parameters(self.cluster)
             self.cluster.finish()
         except DiagnosticError as problem:
             if [finding.code for finding in problem.diagnostics] != ["cluster-stuck"]:
                 raise
-            self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
-        self.unreached = () if self.stuck else tuple(self.cluster.injector.unreached_lines())
-        self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
+            self.wait_notes = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
+        self.unreached = () if self.wait_notes else tuple(self.cluster.injector.unreached_lines())
+        self.fault_texts = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
         self.restarts = self.cluster.injector.scenario.restarts
 
     def wrong(self, *, counting: bool) -> tuple[str, ...]:
         """Describes gradients that were lost or applied twice. With `counting`, those that belong to no fixed step are
         included.
         """
-        result = tuple(self.books.problems(ended=not self.stuck))
-        return result + (tuple(self.gradients.problems(restarts=self.restarts)) if counting and not self.stuck else ())
+        result = tuple(self.books.problems(ended=not self.wait_notes))
+        return result + (
+            tuple(self.gradients.problems(restarts=self.restarts)) if counting and not self.wait_notes else ()
+        )
 
 
 def _parameters(cluster: Cluster) -> Snapshot:
@@ -295,17 +301,17 @@ def _absences(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[A
 # The single machine on the rows of the trainers that counted.
 
 
-def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
+def _train(check_input: CheckInput, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
     """Trains a single machine in each step on the shares of the trainers that counted.
 
     Returns its final parameters, and its initial values. Steps in which no trainer counted are left out.
     """
-    workload, single = given.workload, SingleMachine(given)
-    trainers = start_cluster(given, watch=False).trainers
+    workload, single = check_input.workload, SingleMachine(check_input)
+    trainers = start_cluster(check_input, watch=False).trainers
     for step, present in enumerate(counted):
         shares = [share for index in sorted(present) if (share := trainers[index].feed(step)) is not None]
         if shares:
             program = workload.programs[workload.turns.program(step)]
             single.train(step, concat_shares(shares, [name for name in shares[0] if is_divided(program, name)]))
-    parameters = {var.name for var in workload.whole.parameters()}
+    parameters = {var.name for var in workload.whole_program.parameters()}
     return {name: value for name, value in single.values().items() if name in parameters}, single.start

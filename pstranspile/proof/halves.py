@@ -28,14 +28,14 @@ from pstranspile.runtime.values import LoDTensor, SelectedRows
 class Halves(NamedTuple):
     """The ops of a source program by index: `first` on a trainer's share, `second` once the gradients are combined.
 
-    `sent` maps parameters to the gradients between the two. `plan` and `facts` are those of a program that servers
-    train, else None.
+    `sent_gradients` maps parameters to the gradients between the two. `plan` and `facts` are those of a program that
+    servers train, else None.
     """
 
     program: Program
     first: tuple[int, ...]
     second: tuple[int, ...]
-    sent: Mapping[str, str]
+    sent_gradients: Mapping[str, str]
     plan: Plan | None = None
     facts: Facts | None = None
 
@@ -111,7 +111,7 @@ class Evaluation:
         part: float = 1.0,
     ):
         self.weight = part * (feed.weight if isinstance(feed, Batch) else 1.0)
-        self.idle = isinstance(feed, Batch) and feed.rows == 0
+        self.has_no_rows = isinstance(feed, Batch) and feed.rows == 0
         """Whether the feed has no rows; ops that need rows are skipped then."""
         self._seeds = seeds_of(program) if self.weight != 1.0 else {}
         self.execution = Execution(program, Scope(), seed=seed, stream=stream, step=step)
@@ -215,7 +215,7 @@ def kept_after_first(half: Halves) -> frozenset[str]:
     """The variables that are needed after the first half: gradients, and what the remaining ops name."""
     first = set(half.first)
     later = [op for index, op in enumerate(half.program.main_block.ops) if index not in first]
-    return frozenset(half.sent.values()).union(name for op in later for name in op.names)
+    return frozenset(half.sent_gradients.values()).union(name for op in later for name in op.names)
 
 
 def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:

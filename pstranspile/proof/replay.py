@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart, layout_of
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout, VariablePart, layout_of
 from pstranspile.cluster.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, Slice, slice_name
@@ -24,7 +24,7 @@ from pstranspile.ops import schema_of
 from pstranspile.proof.compare import CHUNK, Snapshot, largest_change, plain, same_arrays, same_bits
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.report import ROUGH
-from pstranspile.proof.workload import Given
+from pstranspile.proof.workload import CheckInput
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.large.table import LargeTable, TableState
@@ -39,7 +39,7 @@ from pstranspile.runtime.values import NUMPY_TYPES, LoDTensor, SelectedRows
 Place: TypeAlias = "tuple[str, str]"
 """A variable on a machine: the role name of the machine, and the name of the variable there."""
 
-Origins: TypeAlias = "Mapping[Place, tuple[Placed, VariablePart]]"
+Origins: TypeAlias = "Mapping[Place, tuple[VariableLayout, VariablePart]]"
 """The variable of the job that each place holds, and which part of it."""
 
 MOST_CHANGED = 1 / 8
@@ -83,20 +83,20 @@ def changed_rows(value: Any, base: Any) -> ChangedRows | None:
 class MachineValues(MutableMapping[Place, Value]):
     """The values of all machines by place. Callers must not modify the values that it returns.
 
-    `wholes` are the whole variables of which machines hold parts. `own` are the values of single places, which take
-    precedence; None stands for a place without a value.
+    `wholes` are the whole variables of which machines hold parts. `own_values` are the values of single places, which
+    take precedence; None stands for a place without a value.
     """
 
     def __init__(self, origins: Origins, wholes: Mapping[str, Any] = EMPTY, own: Mapping[Place, Value] = EMPTY):
         self.origins = origins
         self.wholes = dict(wholes)
-        self.own = dict(own)
-        self._made: dict[str, Any] = {}
+        self.own_values = dict(own)
+        self._built_arrays: dict[str, Any] = {}
         """The arrays built from `ChangedRows`, by name of the variable."""
 
     def __getitem__(self, place: Place) -> Value:
-        if place in self.own:
-            value = self.own[place]
+        if place in self.own_values:
+            value = self.own_values[place]
         else:
             placed, part = self.origins[place]
             whole = self.whole(placed.name)
@@ -106,14 +106,14 @@ class MachineValues(MutableMapping[Place, Value]):
         return value
 
     def __setitem__(self, place: Place, value: Value) -> None:
-        self.own[place] = value
+        self.own_values[place] = value
 
     def __delitem__(self, place: Place) -> None:
-        self.own[place] = None
+        self.own_values[place] = None
 
     def __iter__(self) -> Iterator[Place]:
         for place, (placed, _) in self.origins.items():
-            if (self.own[place] is not None) if place in self.own else placed.name in self.wholes:
+            if (self.own_values[place] is not None) if place in self.own_values else placed.name in self.wholes:
                 yield place
 
     def __len__(self) -> int:
@@ -124,23 +124,23 @@ class MachineValues(MutableMapping[Place, Value]):
         kept = self.wholes.get(name)
         if not isinstance(kept, ChangedRows):
             return kept
-        if name not in self._made:
-            self._made[name] = kept.whole()
-        return self._made[name]
+        if name not in self._built_arrays:
+            self._built_arrays[name] = kept.whole()
+        return self._built_arrays[name]
 
     def release(self, name: str) -> bool:
         """Drops the array that was built for a variable, so that its holder may modify it; False if none was built."""
-        return self._made.pop(name, None) is not None
+        return self._built_arrays.pop(name, None) is not None
 
-    def following(self, placed: Placed, whole: Value) -> None:
+    def following(self, placed: VariableLayout, whole: Value) -> None:
         """Sets a whole variable, and with it the value at every place that holds a part of it."""
         self.wholes[placed.name] = whole
         for part in placed.holders:
-            self.own.pop((part.machine, part.name), None)
+            self.own_values.pop((part.machine, part.name), None)
 
     def copy(self) -> MachineValues:
         """A copy in which values can be set. The arrays are shared."""
-        return MachineValues(self.origins, self.wholes, self.own)
+        return MachineValues(self.origins, self.wholes, self.own_values)
 
 
 def values_kept(
@@ -159,38 +159,44 @@ def values_kept(
             result.wholes[name] = changed_rows(whole, start.get(name)) or whole
         for part in placed.holders:
             place = part.machine, part.name
-            known = [snapshot.own.pop(place, None) for snapshot in like]
+            known = [snapshot.own_values.pop(place, None) for snapshot in like]
             value = now.get(place)
             if value is None or (whole is not None and same_arrays(value, part_of(placed, part, whole))):
                 if value is None and whole is not None:
-                    result.own[place] = None
+                    result.own_values[place] = None
                 continue
-            result.own[place] = next((one for one in known if same_arrays(value, one)), None)
-            if result.own[place] is None:
-                result.own[place] = own_copy(value)
+            result.own_values[place] = next((one for one in known if same_arrays(value, one)), None)
+            if result.own_values[place] is None:
+                result.own_values[place] = own_copy(value)
     return result
 
 
-def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Value:
+def _whole(placed: VariableLayout, now: Mapping[Place, Value], wholes: list[Any]) -> Value:
     """A variable assembled from its parts; None if parts are missing or do not fit.
 
     If one of `wholes` has the same values, that array is returned.
     """
-    held = {part: value for part in placed.parts if (value := now.get((part.machine, part.name))) is not None}
-    if not held or any(part not in held or misfit(placed, part, held[part]) for part in placed.parts):
+    values_of_parts = {
+        part: value for part in placed.parts if (value := now.get((part.machine, part.name))) is not None
+    }
+    if not values_of_parts or any(
+        part not in values_of_parts or misfit(placed, part, values_of_parts[part]) for part in placed.parts
+    ):
         return None
     for whole in wholes:
         if isinstance(whole, np.ndarray) and all(
-            same_arrays(v, part_of(placed, part, whole)) for part, v in held.items()
+            same_arrays(v, part_of(placed, part, whole)) for part, v in values_of_parts.items()
         ):
             return whole
-    return own_copy(whole_of(placed, held)) if len(held) == 1 else whole_of(placed, held)
+    return (
+        own_copy(whole_of(placed, values_of_parts)) if len(values_of_parts) == 1 else whole_of(placed, values_of_parts)
+    )
 
 
 # The update of one slice of a parameter on its server, by the optimizer of the source program.
 
 
-class Owned(NamedTuple):
+class OwnedSlice(NamedTuple):
     """A slice of a parameter, the parameter, and the role name of the server that owns the slice."""
 
     parameter: PlannedParameter
@@ -198,11 +204,11 @@ class Owned(NamedTuple):
     server: str
 
 
-def owned_slices(plan: Plan) -> Iterator[Owned]:
+def owned_slices(plan: Plan) -> Iterator[OwnedSlice]:
     """All slices of a plan."""
     for parameter in plan.parameters:
         for s in parameter.slices:
-            yield Owned(parameter, s, f"pserver_{plan.pservers.index(s.endpoint)}")
+            yield OwnedSlice(parameter, s, f"pserver_{plan.pservers.index(s.endpoint)}")
 
 
 def piece_of(gradient: Value, s: Slice) -> Value:
@@ -235,7 +241,7 @@ class SliceUpdates:
         assert self.half.facts is not None
         return self.half.facts.roles.learning_rate
 
-    def names(self, owned: Owned) -> dict[str, str]:
+    def names(self, owned: OwnedSlice) -> dict[str, str]:
         """The variables on the owning server that the update of a slice reads or writes: source name -> name there."""
         key = owned.slice.name, owned.slice.number
         if key not in self._names:
@@ -246,7 +252,7 @@ class SliceUpdates:
             self._names[key] = {name: part.name for name, part in result.items()}
         return self._names[key]
 
-    def _part(self, name: str, owned: Owned) -> VariablePart | None:
+    def _part(self, name: str, owned: OwnedSlice) -> VariablePart | None:
         parts = self.parts.get((owned.server, name), [])
         if len(parts) < 2:
             return parts[0] if parts else None
@@ -257,7 +263,7 @@ class SliceUpdates:
     def apply(
         self,
         values: Mapping[Place, Value],
-        owned: Owned,
+        owned: OwnedSlice,
         gradient: Value,
         step: int,
         counters: Mapping[str, Value] | None = None,
@@ -274,7 +280,7 @@ class SliceUpdates:
     def apply_whole(
         self,
         values: Mapping[Place, Value],
-        owned: Owned,
+        owned: OwnedSlice,
         whole: Mapping[str, Value],
         gradient: Value,
         step: int,
@@ -292,7 +298,7 @@ class SliceUpdates:
         ops = [self.half.program.main_block.ops[index] for index in self.ops.get(parameter, ())]
         return any((schema := schema_of(op.type)) is not None and schema.whole_norm for op in ops)
 
-    def _own(self, values: Mapping[Place, Value], owned: Owned) -> dict[str, Value]:
+    def _own(self, values: Mapping[Place, Value], owned: OwnedSlice) -> dict[str, Value]:
         names = self.names(owned)
         held = {name: values.get((owned.server, there)) for name, there in names.items()}
         return {name: value for name, value in held.items() if value is not None}
@@ -320,7 +326,7 @@ class SliceUpdates:
             run.go((index,))
         return run
 
-    def written(self, owned: Owned) -> dict[str, Place]:
+    def written(self, owned: OwnedSlice) -> dict[str, Place]:
         """The places that the update of a slice writes: source name -> place."""
         ops, names = self.half.program.main_block.ops, self.names(owned)
         written = dict.fromkeys(n for i in self.ops[owned.parameter.name] for n in ops[i].output_names)
@@ -389,13 +395,13 @@ class Replay(ABC):
     part = 1.0
     """The factor of the gradients with which the backward pass on a trainer begins."""
 
-    def __init__(self, given: Given, cluster: Cluster):
-        self.made, self.workload, self.seed = given.made, given.workload, given.seed
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        self.compiled, self.workload, self.seed = check_input.compiled, check_input.workload, check_input.seed
         self.cluster = cluster
-        self.layout = layout_of(self.made)
-        self.halves: dict[str, Halves] = halves_of(self.made, self.workload)
+        self.layout = layout_of(self.compiled)
+        self.halves: dict[str, Halves] = halves_of(self.compiled, self.workload)
         self.problems: list[str] = []
-        self.shown: dict[str, str] = {}
+        self.design_reasons: dict[str, str] = {}
         """The parameters whose updates on servers differ from the source by design, and why."""
         self.updates = {name: SliceUpdates(h, self.layout, self.seed) for name, h in self.halves.items() if h.facts}
         self.scopes = scopes_of(cluster)
@@ -406,7 +412,7 @@ class Replay(ABC):
             for part in placed.holders
         }
         self.start: Snapshot = {}
-        self.before = MachineValues(self.origin)
+        self.previous_values = MachineValues(self.origin)
         self.choosing: dict[Place, LargeTable] = {}
         """The large tables before the step that do not take every row of a gradient."""
 
@@ -424,7 +430,9 @@ class Replay(ABC):
         Values that equal the ones in `wanted`, or those before this step, are moved from there instead of copied. Both
         are empty afterwards.
         """
-        self.before = values_kept(self.layout, self.origin, self.live(), [wanted, self.before], self.start)
+        self.previous_values = values_kept(
+            self.layout, self.origin, self.live(), [wanted, self.previous_values], self.start
+        )
         held = ((place, self.scopes[place[0]].get(place[1])) for place in self.origin)
         self.choosing = {place: value.copy() for place, value in held if chooses_rows(value)}
 
@@ -434,12 +442,12 @@ class Replay(ABC):
         self.look(MachineValues(self.origin, {n: v for n, v in start.items() if self._has_same_size(n, v)}))
         held = [counter for plan in self.plans for counter in plan.counters]
         counters = {name for counter in held for name in (counter.name, *counter.trainer_counters)}
-        self.shown.update((counter.name, COUNTS) for counter in held)
+        self.design_reasons.update((counter.name, COUNTS) for counter in held)
         for updates in () if self.waits else self.updates.values():  # servers compute rates before the first gradient
             ops = updates.half.program.main_block.ops
             counters.update(name for i in updates.rate_ops() for name in ops[i].output_names)
         own = {name for counter in held for name in counter.trainer_counters}
-        for place, value in self.before.items():
+        for place, value in self.previous_values.items():
             placed, part = self.origin[place]
             wanted = start.get(placed.name)
             if placed.name in own and not close(value, np.ones_like(value)):
@@ -462,13 +470,13 @@ class Replay(ABC):
     @property
     def plans(self) -> list[Any]:
         """The plans of the programs that servers train; the plan of the job if there are none."""
-        return [half.plan for half in self.halves.values() if half.plan is not None] or [self.made.plan]
+        return [half.plan for half in self.halves.values() if half.plan is not None] or [self.compiled.plan]
 
     def values_of(self, machine: str, names: Iterable[str]) -> dict[str, Value]:
         """The values that a machine had before the step, of those variables that it holds under their source names."""
         held = {name: self.origin.get((machine, name)) for name in names}
         own = [name for name, result in held.items() if result is not None and result[0].name == name]
-        return {name: value for name in own if (value := self.before.get((machine, name))) is not None}
+        return {name: value for name in own if (value := self.previous_values.get((machine, name))) is not None}
 
     def whole(self, names: Iterable[str]) -> dict[str, Value]:
         """The whole values that the servers held before the step, by variable."""
@@ -476,11 +484,11 @@ class Replay(ABC):
         for name in names:
             placed = self.layout.variables.get(name)
             if placed is not None and placed.table:
-                parts = [self.before[part.machine, part.name] for part in placed.parts]
+                parts = [self.previous_values[part.machine, part.name] for part in placed.parts]
                 table = result[name] = np.full(placed.shape, np.nan, parts[0].value.dtype)
                 for part in parts:
                     table[part.rows] = part.value[: len(part.rows)]
-            elif (value := self.before.whole(name)) is not None:
+            elif (value := self.previous_values.whole(name)) is not None:
                 result[name] = value
         return result
 
@@ -499,11 +507,11 @@ class Replay(ABC):
         self.look(wanted)
 
     def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
-        collective = self.made.plan.collective
+        collective = self.compiled.plan.collective
         scaled = collective is not None and not collective.averaged_parameters and len(self.feeds) > 1
         floors: dict[str, float] = {}
         for (machine, name), value in wanted.items() if scaled else ():
-            change = largest_change(plain(value), plain(self.before.get((machine, name))))
+            change = largest_change(plain(value), plain(self.previous_values.get((machine, name))))
             floors[machine] = max(floors.get(machine, 0.0), LATE * change)
         places = (place for place in wanted if place in now and not self._by_row(place))
         return [p for p in places if not self.fits(p, now[p], wanted[p], floors.get(p[0], 0.0))]
@@ -517,7 +525,7 @@ class Replay(ABC):
 
     def fits(self, place: Place, value: Value, wanted: Value, floor: Any = 0.0) -> bool:
         """Whether the value of a machine equals the expected one within the tolerances."""
-        return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor, self.single)
+        return same_arrays(value, wanted) or close(value, wanted, self.previous_values.get(place), floor, self.single)
 
     @abstractmethod
     def end(self) -> None:
@@ -557,7 +565,7 @@ class Replay(ABC):
         values = {**(self.whole(kept_of(half, half.first) - own.keys()) if remote is None else remote), **own}
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, values, feed, seed=self.seed, stream=trainer, step=step, part=self.part)
-        if not run.idle:
+        if not run.has_no_rows:
             return run.go(half.first, given, self._needed_variables(half, trainer, step))
         return run.run_without_rows(half.first) if self.waits else run
 

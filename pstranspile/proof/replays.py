@@ -21,7 +21,7 @@ from pstranspile.proof.replay import (
     BY_ID,
     NO_ROWS,
     MachineValues,
-    Owned,
+    OwnedSlice,
     Place,
     Replay,
     SliceUpdates,
@@ -32,7 +32,7 @@ from pstranspile.proof.replay import (
 )
 from pstranspile.proof.report import OWN_NORM, Applied, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
-from pstranspile.proof.workload import Given
+from pstranspile.proof.workload import CheckInput
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.scope import own_copy
 from pstranspile.runtime.run.seeds import nothing_of
@@ -57,11 +57,11 @@ class Ledger:
                 slices = (s for parameter in plan.parameters for s in parameter.slices)
                 self.parameter_of.update((plan.sent_name(s, trainer), s.name) for s in slices)
             self._know_table(plan)
-        self.sent: dict[tuple[str, str, int], Message] = {}
+        self.sent_messages: dict[tuple[str, str, int], Message] = {}
         """The messages that were sent, by source, target and number."""
-        self.taken: Counter[tuple[str, str, int]] = Counter()
+        self.take_counts: Counter[tuple[str, str, int]] = Counter()
         self.updates: Counter[str] = Counter()
-        self.seen: dict[tuple[int, str], int] = {}
+        self.fetched_updates: dict[tuple[int, str], int] = {}
         """How many updates there were in what a trainer fetched last, by trainer and parameter."""
         self.looked_up: dict[tuple[int, str], dict[int, int]] = {}
         """How many updates there were in the rows that a trainer looked up, by trainer and parameter, then by step."""
@@ -79,15 +79,15 @@ class Ledger:
         """Receives every message when it is posted and when it is delivered."""
         key = message.source, message.target, message.sequence
         if message.kind == SEND and event == "post":
-            self.sent[key] = message
+            self.sent_messages[key] = message
         elif message.kind == SEND and event == "deliver":
-            self.taken[key] += 1
+            self.take_counts[key] += 1
             name = self.parameter_of.get(message.variable)
             if name is not None:
                 self.staleness.append(self.updates[name] - self._begun_with(message, name))
                 self.updates[name] += 1
         elif event == "deliver" and message.kind in (GET, GET_NOW):
-            self.seen[message.trainer, message.variable] = self.updates[message.variable]
+            self.fetched_updates[message.trainer, message.variable] = self.updates[message.variable]
         elif event == "deliver" and message.kind in (LOOKUP, PREFETCH):
             name = self.table_of.get(message.variable, message.variable)
             steps = self.looked_up.setdefault((message.trainer, name), {})
@@ -101,16 +101,16 @@ class Ledger:
         steps = self.looked_up.get((message.trainer, name), {})
         own = max((step for step in steps if step <= message.step), default=None)
         if own is None:
-            return self.seen.get((message.trainer, name), 0)
+            return self.fetched_updates.get((message.trainer, name), 0)
         for step in [step for step in steps if step < own]:
             del steps[step]
         return steps[own]
 
     def result(self) -> Applied:
         """What became of the gradients of the plans. A gradient counts as applied if it was applied exactly once."""
-        sent = [key for key, message in self.sent.items() if message.variable in self.parameter_of]
+        sent = [key for key, message in self.sent_messages.items() if message.variable in self.parameter_of]
         ages = self.staleness
-        once = sum(self.taken[key] == 1 for key in sent)
+        once = sum(self.take_counts[key] == 1 for key in sent)
         return Applied(len(sent), once, max(ages, default=0), sum(ages) / len(ages) if ages else 0.0)
 
     def problems(self, *, restarts: bool) -> Iterator[str]:
@@ -118,8 +118,8 @@ class Ledger:
 
         With `restarts` a server may return to a checkpoint and apply again the gradients that came after it.
         """
-        for key, message in self.sent.items():
-            count = self.taken[key]
+        for key, message in self.sent_messages.items():
+            count = self.take_counts[key]
             if not count:
                 yield f"{message} was lost"
             elif count > 1 and not restarts:
@@ -144,12 +144,12 @@ class Event(NamedTuple):
 class EventReplay(Replay):
     """A replay that follows the order in which the servers received messages."""
 
-    def __init__(self, given: Given, cluster: Cluster):
-        super().__init__(given, cluster)
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        super().__init__(check_input, cluster)
         self.events: list[Event] = []
         self.cluster.network.observe(self._watch)
-        self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
-        self.slices: dict[Place, Owned] = {}
+        self.servers = {f"pserver_{i}" for i in range(len(self.compiled.plan.pservers))}
+        self.slices: dict[Place, OwnedSlice] = {}
         """The slices by server and name of the variable there."""
         for plan in self.plans:
             self.slices.update({(owned.server, owned.slice.name): owned for owned in owned_slices(plan)})
@@ -187,11 +187,11 @@ class SyncReplay(Replay):
 
     single = SINGLE
 
-    def __init__(self, given: Given, cluster: Cluster):
-        super().__init__(given, cluster)
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        super().__init__(check_input, cluster)
         self.rows: dict[str, SelectedRows] = {}
         """The mean gradients of the step that are sparse rows, by name."""
-        collective = self.made.plan.collective
+        collective = self.compiled.plan.collective
         self.averages = collective.averaged_parameters if collective is not None else ()
         """The parameters that trainers average instead of gradients."""
         self.rounded = 0
@@ -206,19 +206,19 @@ class SyncReplay(Replay):
         round differently in every op between the two.
         """
         super().begin(start)
-        collective = self.made.plan.collective
+        collective = self.compiled.plan.collective
         doubles = any(getattr(value, "dtype", None) == "float64" for value in start.values())
         if collective is not None and collective.summed and not self.averages and not doubles:
             self.part = 1 / len(self.feeds)
 
     def expected_values(self, half: Halves, step: int) -> MachineValues:
         """Computes the expected values of every machine after a step."""
-        result = self.before.copy()
+        result = self.previous_values.copy()
         runs = self._runs(half, step)
         for trainer, run in enumerate(runs):
             self.copy_from_run(result, run, f"trainer_{trainer}")
             self.results(run, trainer, step)
-        if not self.made.plan.pservers:
+        if not self.compiled.plan.pservers:
             self._on_trainers(result, half, runs)
         elif half.facts is not None:
             self._on_servers(result, half, runs, step)
@@ -239,8 +239,8 @@ class SyncReplay(Replay):
             self.copy_from_run(result, _run_second_half(half, run, gradients), f"trainer_{trainer}")
         for name in self.averages:
             places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
-            learnt = [self.before[place] - result[place] for place in places]
-            mean = self.before[places[0]] - combine_gradients(learnt)
+            learnt = [self.previous_values[place] - result[place] for place in places]
+            mean = self.previous_values[places[0]] - combine_gradients(learnt)
             for trainer, place in enumerate(places):
                 result[place] = mean
                 snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
@@ -252,7 +252,7 @@ class SyncReplay(Replay):
         gradients = self._means(half, runs)
         self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
         values = self.whole(kept_of(half, half.second))
-        own = {name for name in values if self.before.release(name)} if not self.rounded else set[str]()
+        own = {name for name in values if self.previous_values.release(name)} if not self.rounded else set[str]()
         run = Evaluation(half.program, values, seed=self.seed, step=step, own=own)
         table = None if half.plan is None else half.plan.table
         keep = {*self.layout.variables, *(() if table is None else (table.learning_rate,))}
@@ -267,16 +267,16 @@ class SyncReplay(Replay):
             others = [(p.machine, p.name) for p in placed.holders if not p.machine.startswith("pserver")]
             stale = {place: result.get(place) for place in others if name not in trained}
             result.following(placed, value)
-            result.own.update(stale)
+            result.own_values.update(stale)
         if table is not None and table.gradient in self.rows:
             if len(runs) > 1 or not _by_sgd(half, table.name):
-                self.shown[table.name] = BY_ID
+                self.design_reasons[table.name] = BY_ID
             mean = self.rows[table.gradient]
             total = mean._replace(value=mean.value * mean.value.dtype.type(len(runs)))
-            for number in range(len(self.made.plan.pservers)):
+            for number in range(len(self.compiled.plan.pservers)):
                 place = f"pserver_{number}", table.name
                 rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
-                result[place] = updates.update_table(self.before[place], total, rate, number)
+                result[place] = updates.update_table(self.previous_values[place], total, rate, number)
 
     def _means(self, half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
         """The means of the trainers' gradients by name, without the rows that large tables drop."""
@@ -321,10 +321,10 @@ class SyncReplay(Replay):
         rows.
 
         Each slice is updated as if it were a whole parameter. Parameters that differ for this reason are recorded in
-        `shown`.
+        `design_reasons`.
         """
         updates = self.updates.get(self.workload.turns.program(step))
-        if updates is None or updates.half.plan is None or not self.made.plan.pservers:
+        if updates is None or updates.half.plan is None or not self.compiled.plan.pservers:
             return wrong
         bad, gradients = set(wrong), dict[str, Value](self.rows)
         for parameter in updates.half.plan.parameters:
@@ -339,9 +339,9 @@ class SyncReplay(Replay):
             compared = [place for place in other if place in now and not self._by_row(place)]
             if all(self._rounds(place, now[place], other[place], shifted) for place in compared):
                 if left:
-                    self.shown[parameter.name] = NO_ROWS
+                    self.design_reasons[parameter.name] = NO_ROWS
                 elif updates.uses_norm(parameter.name):
-                    self.shown.setdefault(parameter.name, OWN_NORM)
+                    self.design_reasons.setdefault(parameter.name, OWN_NORM)
                 bad -= places
         return [place for place in wrong if place in bad]
 
@@ -364,7 +364,7 @@ class SyncReplay(Replay):
             if owned.parameter is parameter:
                 piece = piece_of(gradient, owned.slice)
                 left |= isinstance(piece, SelectedRows) and not len(piece.rows)
-                result.update(updates.apply(self.before, owned, piece, step))
+                result.update(updates.apply(self.previous_values, owned, piece, step))
                 parts.append(result[owned.server, owned.slice.name])
         whole = np.concatenate(parts)
         return {**result, **{(f"trainer_{i}", parameter.name): whole for i in range(len(self.feeds))}}, left
@@ -383,15 +383,15 @@ def _means(half: Halves, runs: list[Evaluation], rounded: int = 0, *, summed: bo
     shifts the result by the largest rounding error, upwards (1) or downwards (-1).
     """
     result: dict[str, Value] = {}
-    for gradient in dict.fromkeys(half.sent.values()):
+    for gradient in dict.fromkeys(half.sent_gradients.values()):
         values = [value for run in runs if (value := run.take(gradient)) is not None]
         terms = sum(map(_terms, values)) if rounded else 0
         values = [_shift_by_rounding(value, rounded * terms) for value in values] if rounded else values
         if values:
             result[gradient] = combine_gradients(
-                values, len(runs) if any(run.idle for run in runs) else 0, summed=summed
+                values, len(runs) if any(run.has_no_rows for run in runs) else 0, summed=summed
             )
-        elif runs and all(run.idle for run in runs):
+        elif runs and all(run.has_no_rows for run in runs):
             result[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
     return result
 
@@ -425,7 +425,7 @@ def _run_second_half(half: Halves, run: Evaluation, gradients: Mapping[str, Valu
     """Runs the second half after a run of the first, with `gradients` in the place of the run's own."""
     for name, value in gradients.items():
         run.lend(name, value)
-    return run.go(half.second) if gradients or not run.idle else run.run_without_rows(half.second)
+    return run.go(half.second) if gradients or not run.has_no_rows else run.run_without_rows(half.second)
 
 
 # Replays of servers that apply each gradient on arrival. The order is that in which messages were delivered.
@@ -436,14 +436,14 @@ class AsyncReplay(EventReplay):
 
     waits = False
 
-    def __init__(self, given: Given, cluster: Cluster):
-        super().__init__(given, cluster)
-        self.sent: dict[Place, tuple[str, Owned]] = {}
+    def __init__(self, check_input: CheckInput, cluster: Cluster):
+        super().__init__(check_input, cluster)
+        self.sent_slices: dict[Place, tuple[str, OwnedSlice]] = {}
         """The gradients by server and name there: the program that sends each, and the slice to which it belongs."""
         for name, half in self.halves.items():
             for owned in owned_slices(half.plan) if half.plan is not None else ():
-                for trainer in range(self.made.plan.trainers):
-                    self.sent[owned.server, _plan(half).sent_name(owned.slice, trainer)] = name, owned
+                for trainer in range(self.compiled.plan.trainers):
+                    self.sent_slices[owned.server, _plan(half).sent_name(owned.slice, trainer)] = name, owned
         self.counters = {counter.name: counter for plan in self.plans for counter in plan.counters}
         self.notices: Counter[Place] = Counter()
 
@@ -469,7 +469,7 @@ class AsyncReplay(EventReplay):
     def show(
         self,
         updates: SliceUpdates,
-        owned: Owned,
+        owned: OwnedSlice,
         gradient: Value,
         piece: Value,
         step: int,
@@ -484,13 +484,13 @@ class AsyncReplay(EventReplay):
         """
         name = owned.parameter.name
         left = isinstance(piece, SelectedRows) and not len(piece.rows)
-        if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
+        if name in self.design_reasons or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
             return
         whole = self.whole(updates.names(owned))
-        run = updates.apply_whole(self.before, owned, whole, gradient, step, counters)
+        run = updates.apply_whole(self.previous_values, owned, whole, gradient, step, counters)
         for source, place in updates.written(owned).items():
-            if not close(changed[place], part_of(*self.origin[place], run[source]), self.before[place]):
-                self.shown[name] = NO_ROWS if left else OWN_NORM
+            if not close(changed[place], part_of(*self.origin[place], run[source]), self.previous_values[place]):
+                self.design_reasons[name] = NO_ROWS if left else OWN_NORM
 
     def initial_counters(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
         """The initial values of schedule counters on a server: the number of steps of all trainers so far."""
@@ -513,15 +513,15 @@ class _StepOfTrainers:
         self.replay = replay
         self.half = half
         self.step = step
-        self.now: dict[Place, Value] = dict(replay.before)
+        self.current_values: dict[Place, Value] = dict(replay.previous_values)
         self.runs: dict[int, Evaluation] = {}
         self.rows: dict[int, dict[str, list[Value]]] = {}
         """The rows, by trainer and table, that each lookup of the trainer returned, in order. Other rows are NaN."""
         self.looked_up: Counter[tuple[int, Place]] = Counter()
         """The number of lookups that a slice has answered, by trainer and place."""
-        self.fetched: dict[int, dict[Place, Value]] = {}
+        self.fetched_values: dict[int, dict[Place, Value]] = {}
         trained = () if half.plan is None else owned_slices(half.plan)
-        self.own = {(owned.server, owned.slice.name): owned for owned in trained}
+        self.owned_slices = {(owned.server, owned.slice.name): owned for owned in trained}
         self.applied: Counter[tuple[int, Place]] = Counter()
         self.applied_before: dict[tuple[int, Place], int] = {}
         """The number of a trainer's gradients that were applied to a slice before the trainer fetched it."""
@@ -559,7 +559,7 @@ class _StepOfTrainers:
 
     def _empty(self, name: str) -> Value:
         placed = self.replay.layout.variables[name]
-        held = next(value for place, value in self.now.items() if self.replay.origin[place][0] is placed)
+        held = next(value for place, value in self.current_values.items() if self.replay.origin[place][0] is placed)
         return np.full(placed.shape, np.nan, (held.value if isinstance(held, SelectedRows) else held).dtype)
 
     def take(self, event: Event) -> None:
@@ -587,7 +587,7 @@ class _StepOfTrainers:
         if number == len(rows):
             rows.append(self._empty(name))
         ids = np.asarray(event.payload).reshape(-1)
-        rows[number][s.start + ids] = self.now[place][ids]
+        rows[number][s.start + ids] = self.current_values[place][ids]
 
     def _look_up_by_id(self, event: Event) -> None:
         """Replays a lookup in the distributed lookup table."""
@@ -595,7 +595,7 @@ class _StepOfTrainers:
             if plan.table is not None and event.variable in plan.table.ids_sent:
                 rows = self.rows.setdefault(event.trainer, {})
                 (whole,) = rows.setdefault(plan.table.name, [self._empty(plan.table.name)])
-                held = self.now[event.server, plan.table.name]
+                held = self.current_values[event.server, plan.table.name]
                 asked = np.isin(held.rows, np.asarray(event.payload).reshape(-1))
                 whole[held.rows[asked]] = held.value[: len(held.rows)][asked]
 
@@ -606,15 +606,15 @@ class _StepOfTrainers:
         gradient = None if table is None else self.run(event.trainer)[table.gradient]
         if table is None or gradient is None or event.variable not in names:
             return
-        self.replay.shown[table.name] = BY_ID
+        self.replay.design_reasons[table.name] = BY_ID
         updates = self.replay.updates[self.replay.workload.turns.program(self.step)]
         counters = self.replay.initial_counters(event.server, self.replay.start)
-        rate = updates.rates(self.now, event.server, self.step, counters)[table.learning_rate]
+        rate = updates.rates(self.current_values, event.server, self.step, counters)[table.learning_rate]
         here = event.server, table.name
-        self.now[here] = updates.update_table(self.now[here], gradient, rate, number)
+        self.current_values[here] = updates.update_table(self.current_values[here], gradient, rate, number)
 
     def _update(self, event: Event, place: Place) -> None:
-        known = self.replay.sent.get(place)
+        known = self.replay.sent_slices.get(place)
         if known is None:
             self._update_by_id(event, place)
             return
@@ -628,38 +628,38 @@ class _StepOfTrainers:
         if table is not None and isinstance(piece, SelectedRows):
             piece = taken_rows(table, piece)
         counters = self.replay.initial_counters(owned.server, self.replay.start)
-        backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
-        moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
-        changed = self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved)
-        self.now.update(changed)
+        backup = self.current_values.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
+        moved = None if backup is None else self.current_values[owned.server, owned.slice.name] - backup
+        changed = self.replay.updates[name].apply(self.current_values, owned, piece, self.step, counters, moved)
+        self.current_values.update(changed)
         if len(self.replay.feeds) == 1:
             self.replay.show(self.replay.updates[name], owned, gradient, piece, self.step, counters, changed)
 
-    def _backup(self, trainer: int, owned: Owned) -> Place:
+    def _backup(self, trainer: int, owned: OwnedSlice) -> Place:
         return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"
 
     def _answer(self, event: Event, place: Place) -> None:
-        value = self.now.get(place)
+        value = self.current_values.get(place)
         owned = self.replay.slices.get(place)
         if value is None or owned is None:
             return
-        self.fetched.setdefault(event.trainer, {})[place] = value
+        self.fetched_values.setdefault(event.trainer, {})[place] = value
         sent = owned.server, self._sent_name(place, event.trainer)
         self.applied_before[event.trainer, place] = self.applied[event.trainer, sent]
         there = self._backup(event.trainer, owned)
-        if there in self.now:
-            self.now[there] = own_copy(value)
+        if there in self.current_values:
+            self.current_values[there] = own_copy(value)
 
     def _sent_name(self, place: Place, trainer: int) -> str:
         """The name under which the step's program sends a trainer's gradient of the slice at a place; "" if it sends
         none.
         """
-        owned = self.own.get(place)
+        owned = self.owned_slices.get(place)
         return "" if owned is None or self.half.plan is None else self.half.plan.sent_name(owned.slice, trainer)
 
     def close(self) -> dict[Place, Value]:
         """Ends the step: checks that it is complete, and returns the expected values by place."""
-        result = dict(self.now)
+        result = dict(self.current_values)
         for trainer in range(len(self.replay.feeds)):
             machine = f"trainer_{trainer}"
             self.replay.copy_from_run(result, self.run(trainer), machine)
@@ -673,7 +673,7 @@ class _StepOfTrainers:
 
     def _parameters(self, trainer: int) -> dict[str, Value]:
         """The whole parameters of which a trainer has fetched every slice."""
-        fetched, by_name = self.fetched.get(trainer, {}), dict[str, list[Owned]]()
+        fetched, by_name = self.fetched_values.get(trainer, {}), dict[str, list[OwnedSlice]]()
         for owned in sorted(self.replay.slices.values(), key=lambda owned: owned.slice.start):
             by_name.setdefault(owned.parameter.name, []).append(owned)
         places = {name: [(o.server, o.slice.name) for o in slices] for name, slices in by_name.items()}
@@ -687,7 +687,7 @@ class _StepOfTrainers:
         """Checks that a trainer sent each gradient once and fetched each slice after that. A trainer without rows makes
         no step.
         """
-        if self.run(trainer).idle:
+        if self.run(trainer).has_no_rows:
             return
         problems = self.replay.problems
         who = f"step {self.step + 1}: trainer_{trainer}"
@@ -696,7 +696,7 @@ class _StepOfTrainers:
             count = self.applied[trainer, sent]
             if count != 1:
                 problems.append(f"{who}'s gradient %{sent[1]} came to {owned.server} {count} times")
-            fetched = self.fetched.get(trainer, {})
+            fetched = self.fetched_values.get(trainer, {})
             home = owned.server, owned.slice.name
             if not owned.parameter.prefetched and home not in fetched:
                 problems.append(f"{who} did not fetch %{owned.slice.name} from {owned.server}")
@@ -719,18 +719,21 @@ class _StepOfTrainers:
         replay = self.replay
         for server in replay.servers if replay.counters else ():
             counted = replay.initial_counters(server, replay.start)
-            made: dict[str, Value] = {}
+            rates: dict[str, Value] = {}
             for updates in replay.updates.values():
-                ops, run = updates.half.program.main_block.ops, updates.rates(self.now, server, self.step, counted)
-                made.update((name, run[name]) for i in updates.rate_ops() for name in ops[i].output_names)
-            made = {name: own_copy(value) for name, value in made.items() if value is not None}
+                ops, run = (
+                    updates.half.program.main_block.ops,
+                    updates.rates(self.current_values, server, self.step, counted),
+                )
+                rates.update((name, run[name]) for i in updates.rate_ops() for name in ops[i].output_names)
+            rates = {name: own_copy(value) for name, value in rates.items() if value is not None}
             for name, value in counted.items():
-                made[name] = value
+                rates[name] = value
                 for own in [own for own in replay.counters[name].trainer_counters if (server, own) in result]:
-                    before = replay.before[server, own]
+                    before = replay.previous_values[server, own]
                     count = sum(self.noticed[trainer, (server, own)] for trainer in range(len(replay.feeds)))
-                    made[own] = before + np.asarray(count, before.dtype)
-            result.update({(server, name): value for name, value in made.items() if (server, name) in result})
+                    rates[own] = before + np.asarray(count, before.dtype)
+            result.update({(server, name): value for name, value in rates.items() if (server, name) in result})
 
 
 # Replays of geo-SGD: trainers' local steps, and their exchanges in the order of delivery.
@@ -745,35 +748,37 @@ class GeoReplay(EventReplay):
         self.take_events()
         names = {owned.parameter.name for owned in self.slices.values()}
         self.trainers = range(len(self.feeds))
-        self.old = {(t, name): own_copy(self.before[f"trainer_{t}", name]) for t in self.trainers for name in names}
-        self.touched: dict[tuple[int, str], list[Value]] = {}
+        self.exchanged_values = {
+            (t, name): own_copy(self.previous_values[f"trainer_{t}", name]) for t in self.trainers for name in names
+        }
+        self.touched_rows: dict[tuple[int, str], list[Value]] = {}
         self.since = self.exchanges = 0
-        geo = self.made.plan.geo
+        geo = self.compiled.plan.geo
         assert geo is not None
-        self.every = geo.need_push_nums
+        self.exchange_interval = geo.need_push_nums
         self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
 
     def expected_values(self, half: Halves, step: int) -> MachineValues:
         """Computes the expected values of every machine after a step."""
-        result = dict(self.before)
+        result = dict(self.previous_values)
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
             self.results(run, trainer, step)
-            if run.idle:
+            if run.has_no_rows:
                 run.run_without_rows(half.second)
             else:
                 run.go(half.second)
             self.copy_from_run(result, run, f"trainer_{trainer}")
-            for name, gradient in half.sent.items():
-                if not run.idle and isinstance(value := run[gradient], SelectedRows):
-                    self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
-        self.since += bool(half.sent)
-        self._exchange(result, due=self.since >= self.every, step=step + 1)
+            for name, gradient in half.sent_gradients.items():
+                if not run.has_no_rows and isinstance(value := run[gradient], SelectedRows):
+                    self.touched_rows.setdefault((trainer, name), []).append(np.array(value.rows))
+        self.since += bool(half.sent_gradients)
+        self._exchange(result, due=self.since >= self.exchange_interval, step=step + 1)
         return MachineValues(self.origin, own=result)
 
     def end(self) -> None:
         """Checks the last exchange: each trainer sends its changes since the exchange before, and then leaves."""
-        result = dict(self.before)
+        result = dict(self.previous_values)
         self._exchange(result, due=self.since > 0, step=self.workload.steps)
         now = self.live()
         for place, value in result.items():
@@ -808,23 +813,23 @@ class GeoReplay(EventReplay):
         From then on the change counts as exchanged.
         """
         if (trainer, name) not in deltas:
-            old = self.old[trainer, name]
+            old = self.exchanged_values[trainer, name]
             delta = (result[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
             if any(owned.parameter.sparse for owned in self.slices.values() if owned.parameter.name == name):
                 used = np.zeros(len(delta), "bool")
-                for rows in self.touched.pop((trainer, name), []):
+                for rows in self.touched_rows.pop((trainer, name), []):
                     used[rows] = True
                 delta[~used] = 0
             old += delta
             deltas[trainer, name] = delta
         return deltas[trainer, name]
 
-    def _take_over(self, result: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
+    def _take_over(self, result: dict[Place, Value], trainer: int, owned: OwnedSlice, value: Value) -> None:
         """Adds the changes that a server received from other trainers to a trainer's slice."""
         place = f"trainer_{trainer}", owned.parameter.name
         train = own_copy(result[place])
         here = slice(owned.slice.start, owned.slice.stop)
-        old = self.old[trainer, owned.parameter.name]
+        old = self.exchanged_values[trainer, owned.parameter.name]
         train[here] += value - old[here]
         old[here] = value
         result[place] = train
@@ -840,31 +845,31 @@ class GeoReplay(EventReplay):
                     self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{what}")
 
 
-def replay_of(given: Given, cluster: Cluster) -> Replay:
+def replay_of(check_input: CheckInput, cluster: Cluster) -> Replay:
     """Makes the replay for the mode of a job. It must be made before the cluster starts."""
-    plan = given.made.plan
+    plan = check_input.compiled.plan
     if plan.geo is not None:
-        return GeoReplay(given, cluster)
+        return GeoReplay(check_input, cluster)
     singly = settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
-    return (AsyncReplay if singly else SyncReplay)(given, cluster)
+    return (AsyncReplay if singly else SyncReplay)(check_input, cluster)
 
 
 class ReplayResult(NamedTuple):
     """The result of a replay.
 
-    `problems` are sentences about differences, `shown` the reasons for differences by design, by variable, `verdicts`
-    the verdicts in the precision of the replay, and `exchanges` the number of exchanges in mode geo.
+    `problems` are sentences about differences, `design_reasons` the reasons for differences by design, by variable,
+    `verdicts` the verdicts in the precision of the replay, and `exchanges` the number of exchanges in mode geo.
     """
 
     problems: Sequence[str]
-    shown: Mapping[str, str]
+    design_reasons: Mapping[str, str]
     verdicts: Sequence[Verdict] = ()
     exchanges: int = 0
 
 
 def result_of(replay: Replay, verdicts: Sequence[Verdict] = ()) -> ReplayResult:
     """The result of a replay that has come to its end."""
-    return ReplayResult(replay.problems, replay.shown, verdicts, replay.exchanges)
+    return ReplayResult(replay.problems, replay.design_reasons, verdicts, replay.exchanges)
 
 
 def waits_for_nobody(plan: Plan) -> bool:
@@ -872,28 +877,33 @@ def waits_for_nobody(plan: Plan) -> bool:
     return plan.geo is not None or settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
 
 
-def held_in_order(given: Given, schedule: int, ledger: Ledger) -> list[str]:
+def held_in_order(check_input: CheckInput, schedule: int, ledger: Ledger) -> list[str]:
     """Replays every step of the cluster against the source program, in the order of events that a seed gives.
 
     Returns the problems, those with gradients in `ledger` too, each with the number of the order.
     """
-    single, cluster = SingleMachine(given), start_cluster(given, schedule, watch=False)
-    replay = replay_of(given, cluster)
+    single, cluster = SingleMachine(check_input), start_cluster(check_input, schedule, watch=False)
+    replay = replay_of(check_input, cluster)
     cluster.network.observe(ledger)
-    train_both(single, ClusterValues(given.made, cluster, single.start), None, replay)
+    train_both(single, ClusterValues(check_input.compiled, cluster, single.start), None, replay)
     cluster.finish()
     replay.end()
     return [f"schedule {schedule}: {problem}" for problem in (*replay.problems, *ledger.problems(restarts=False))]
 
 
-def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
+def held_to_source(
+    check_input: CheckInput, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None
+) -> ReplayResult:
     """Replays every step of a cluster against the source program.
 
     If `verdicts` are given, both sides are also compared, and the result has the verdicts with that comparison.
     """
-    single, cluster = SingleMachine(given), start_cluster(given, faults=faults)
-    replay, precise = replay_of(given, cluster), PreciseComparison(given.workload, single.start, verdicts or ())
-    values = ClusterValues(given.made, cluster, single.start)
+    single, cluster = SingleMachine(check_input), start_cluster(check_input, faults=faults)
+    replay, precise = (
+        replay_of(check_input, cluster),
+        PreciseComparison(check_input.workload, single.start, verdicts or ()),
+    )
+    values = ClusterValues(check_input.compiled, cluster, single.start)
     train_both(single, values, None if verdicts is None else precise.look, replay)
     cluster.finish()
     replay.end()

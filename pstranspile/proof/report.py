@@ -284,23 +284,23 @@ def report_text(report: Report, *, every: bool = False, hint: str = "; --all lis
 
 def _counts(report: Report, verdicts: Sequence[Verdict], hint: str) -> Iterator[str]:
     """The counts of variables by verdict, and the most different variables by name."""
-    kept = [verdict for verdict in verdicts if verdict.kind != "metric"]
-    allowed = [verdict for verdict in kept if verdict.equality == DIFFERENT]
+    compared_verdicts = [verdict for verdict in verdicts if verdict.kind != "metric"]
+    allowed = [verdict for verdict in compared_verdicts if verdict.equality == DIFFERENT]
     if allowed:
         most = max(allowed, key=lambda verdict: verdict.worst)
         yield (
-            f"{len(allowed):,} of {quantity(len(kept), 'variable')} {'differs' if len(allowed) == 1 else 'differ'}, "
-            f"which the mode allows; the largest relative difference: %{most.name}, "
-            f"{most.worst:.1e} after step {most.worst_step}"
+            f"{len(allowed):,} of {quantity(len(compared_verdicts), 'variable')} "
+            f"{'differs' if len(allowed) == 1 else 'differ'}, which the mode allows; the largest "
+            f"relative difference: %{most.name}, {most.worst:.1e} after step {most.worst_step}"
         )
     figures: list[str] = []
     for equality in (BITWISE, ROUNDING):
-        of = [verdict for verdict in kept if verdict.equality == equality]
+        of = [verdict for verdict in compared_verdicts if verdict.equality == equality]
         if of:
             worst = max(of, key=lambda verdict: verdict.deviation)
             most = f" (the largest relative difference: %{worst.name}, {_figure(worst)})" if worst.deviation else ""
             figures.append(f"{quantity(len(of), 'variable')} {equality}{most}")
-    metrics = len(verdicts) - len(kept)
+    metrics = len(verdicts) - len(compared_verdicts)
     if metrics:
         figures.append(f"{metrics} for metrics")
     if figures:

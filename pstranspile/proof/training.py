@@ -20,11 +20,11 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subjec
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops import facts_of
-from pstranspile.proof.compare import Seen, Snapshot, combine_fetched, is_zero, plain
+from pstranspile.proof.compare import Snapshot, StepValues, combine_fetched, is_zero, plain
 from pstranspile.proof.halves import Evaluation
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.values import feeds_like, inputs_of, make_feeds
-from pstranspile.proof.workload import Given, Workload, micro_batches
+from pstranspile.proof.workload import CheckInput, Workload, micro_batches
 from pstranspile.runtime.large.forms import whole_in
 from pstranspile.runtime.run.batch import Batch
 from pstranspile.runtime.run.frame import Execution
@@ -74,7 +74,7 @@ def zeros_for_metrics(module: Module, workload: Workload, init: Mapping[str, Any
     started = {name for op in module[STARTUP].main_block.ops for name in op.output_names}
     result: dict[str, Any] = {}
     for name in sorted(workload.metrics - started - init.keys()):
-        var = workload.whole.main_block.vars.get(name)
+        var = workload.whole_program.main_block.vars.get(name)
         whole = var is not None and var.persistable and var.kind is VarKind.LOD_TENSOR and var.tensor is not None
         if var is not None and var.tensor is not None and whole and min(var.shape, default=0) > 0:
             result[name] = np.zeros(var.shape, NUMPY_TYPES[var.tensor.dtype])
@@ -102,7 +102,7 @@ class _Branches:
         block = program.main_block
         fed = {name for name in module.example if name in block.vars}
         of_feed, mixed = set(fed), set[str]()
-        self.found: list[int] = []
+        self.branching_ops: list[int] = []
         """The numbers of the ops."""
         for index, op in enumerate(block.ops):
             if op.role not in (None, OpRole.FORWARD, OpRole.FORWARD | OpRole.LOSS) or op.type == "shape":
@@ -112,10 +112,10 @@ class _Branches:
                 continue
             of_feed.update(names)
             if not mixed.isdisjoint(read) and facts_of(op.type).branches:
-                self.found.append(index)
+                self.branching_ops.append(index)
             if not mixed.isdisjoint(read) or self._has_rows(read & of_feed):
                 mixed.update(name for name in names if not self._has_rows([name]))
-        self.needed = self._branch_ops()
+        self.deciding_ops = self._branch_ops()
         self.values: dict[str, Any] = {}
 
     def _has_rows(self, names: Iterable[str]) -> bool:
@@ -126,8 +126,8 @@ class _Branches:
         """The numbers of the ops that compute the branches."""
         ops = self.program.main_block.ops
         wanted, result = set[str](), list[int]()
-        for index in reversed(range(max(self.found, default=-1) + 1)):
-            if index in self.found or not wanted.isdisjoint(ops[index].output_names):
+        for index in reversed(range(max(self.branching_ops, default=-1) + 1)):
+            if index in self.branching_ops or not wanted.isdisjoint(ops[index].output_names):
                 wanted.update(ops[index].input_names)
                 result.append(index)
         return result[::-1]
@@ -144,12 +144,12 @@ class _Branches:
             held = {name: value for name in kept if (value := scope.get(name)) is not None}
             self.values = {**held, **self.module.start}
         ops = self.program.main_block.ops
-        names = {name for index in self.found for name in ops[index].names if name}
-        made = Evaluation(self.program, self.values, feed, seed=self.seed).go(self.needed, keep=names)
+        names = {name for index in self.branching_ops for name in ops[index].names if name}
+        made = Evaluation(self.program, self.values, feed, seed=self.seed).go(self.deciding_ops, keep=names)
         values = {name: array for name in names if (array := plain(made[name])) is not None}
         if not all(np.isfinite(array).all() for array in values.values()):
             return None
-        return [_side(ops[index], values) for index in self.found]
+        return [_side(ops[index], values) for index in self.branching_ops]
 
     def crossed(self, batch: Mapping[str, Any], shares: int) -> set[int]:
         """The branches on whose two sides the shares of a batch lie. Raises DiagnosticError."""
@@ -157,7 +157,9 @@ class _Branches:
         known = [side for side in sides if side is not None]
         if len(known) < len(sides):
             return set()
-        return {index for at, index in enumerate(self.found) if not _on_same_sides(*(side[at] for side in known))}
+        return {
+            index for at, index in enumerate(self.branching_ops) if not _on_same_sides(*(side[at] for side in known))
+        }
 
 
 def _side(op: Op, values: Mapping[str, Any]) -> Any:
@@ -188,13 +190,13 @@ def batches_like(module: Module, program: Program, steps: int, batch: int, seed:
     The first batches are made of the rows of all of them, so that shares lie on both sides of a branch that no batch
     shows otherwise. Where no rows are found for it, it is told.
     """
-    made = feeds_like(module.example, program, steps, batch, seed, shares, micro_batches(program))
+    generated_feeds = feeds_like(module.example, program, steps, batch, seed, shares, micro_batches(program))
     branches = _Branches(module, program, seed)
-    if not branches.found or shares < 2:
-        return MadeFeeds(made)
+    if not branches.branching_ops or shares < 2:
+        return MadeFeeds(generated_feeds)
     try:
-        batches = [{name: arrays[step] for name, arrays in made.items()} for step in range(steps)]
-        left = set(branches.found).difference(*(branches.crossed(one, shares) for one in batches))
+        batches = [{name: arrays[step] for name, arrays in generated_feeds.items()} for step in range(steps)]
+        left = set(branches.branching_ops).difference(*(branches.crossed(one, shares) for one in batches))
         for step in range(steps - 1):
             found = _on_both_sides(branches, batches, left, shares, seed + step) if left else None
             if found is None:
@@ -202,8 +204,8 @@ def batches_like(module: Module, program: Program, steps: int, batch: int, seed:
             batches[step] = found
             left -= branches.crossed(found, shares)
     except DiagnosticError:  # which the check itself meets, and tells
-        return MadeFeeds(made)
-    feeds: dict[str, Any] = {name: np.stack([one[name] for one in batches]) for name in made}
+        return MadeFeeds(generated_feeds)
+    feeds: dict[str, Any] = {name: np.stack([one[name] for one in batches]) for name in generated_feeds}
     ops = program.main_block.ops
     told = dict.fromkeys(str(ops[index].location) for index in sorted(left) if ops[index].location is not None)
     return MadeFeeds(feeds, tuple(map(_one_sided, told)))
@@ -232,7 +234,7 @@ def _on_both_sides(
         if sides is None:
             continue
         for at, (other, others) in enumerate(drawn):
-            pairs = [pair for pair in zip(branches.found, sides, others, strict=True) if pair[0] in left]
+            pairs = [pair for pair in zip(branches.branching_ops, sides, others, strict=True) if pair[0] in left]
             if any(not _on_same_sides(one, two) or (not at and one.size > 1) for _, one, two in pairs):
                 parts = [((other, share)[number % 2], length) for number, length in enumerate(lengths)]
                 made = {name: np.concatenate([part[name][:length] for part, length in parts]) for name in share}
@@ -307,15 +309,17 @@ class SingleMachine:
     from before the first step that runs that program.
     """
 
-    def __init__(self, given: Given):
-        self.workload = given.workload
-        self.seed = given.seed
+    def __init__(self, check_input: CheckInput):
+        self.workload = check_input.workload
+        self.seed = check_input.seed
         self.scope = Scope()
-        run(given.module[STARTUP], scope=self.scope, seed=given.seed)
-        for name, value in given.init.items():
+        run(check_input.module[STARTUP], scope=self.scope, seed=check_input.seed)
+        for name, value in check_input.init.items():
             self.scope[name] = value
-        self.feeds = given.workload.feeds(given.feeds)
-        self.names = [name for name, var in given.workload.whole.main_block.vars.items() if var.persistable]
+        self.feeds = check_input.workload.feeds(check_input.feeds)
+        self.names = [
+            name for name, var in check_input.workload.whole_program.main_block.vars.items() if var.persistable
+        ]
         self.start = self._copies()
         self.began: dict[str, Snapshot] = {}
         self.prepared: dict[tuple[str, tuple[str, ...]], Prepared] = {}
@@ -347,24 +351,24 @@ class SingleMachine:
 
 
 def start_cluster(
-    given: Given, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
+    check_input: CheckInput, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
 ) -> Cluster:
     """Makes the cluster, before its first step. With `watch` it fetches losses and results. `faults` is the scenario of
     faults to run.
     """
-    workload = given.workload
+    workload = check_input.workload
     watched = workload.fetched_names if watch else {}
     cluster = cluster_of(
-        given.made,
+        check_input.compiled,
         fetch=[workload.label(owner, name) for owner, names in watched.items() for name in names],
-        init=given.init,
-        seed=given.seed,
+        init=check_input.init,
+        seed=check_input.seed,
         schedule=schedule,
         programs=workload.given_turns,
         faults=faults,
         shares=workload.shares,
     )
-    cluster.feed(given.feeds)
+    cluster.feed(check_input.feeds)
     workload.watch(cluster)
     return cluster
 
@@ -422,7 +426,10 @@ class ClusterValues:
 
 
 def train_both(
-    single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object] | None, replay: Replay | None = None
+    single: SingleMachine,
+    held: ClusterValues,
+    look: Callable[[StepValues], object] | None,
+    replay: Replay | None = None,
 ) -> None:
     """Trains the single machine and the cluster of `held` step by step.
 
@@ -452,4 +459,4 @@ def train_both(
             fetched[workload.label(owner, name)] = combine_fetched(parts, weights, wanted[name])
         names = workload.metrics | workload.sums
         counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in names}
-        look(Seen(step + 1, fetched, held.value, single.values(), counts))
+        look(StepValues(step + 1, fetched, held.value, single.values(), counts))

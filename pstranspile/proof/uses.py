@@ -74,7 +74,7 @@ class Equations:
     """Equations between dims, solved for symbols. Equations that contradict earlier ones are ignored."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Term] = {}
+        self.known_terms: dict[int, Term] = {}
         self.lods: dict[int, int] = {}
         """The key of a LoD -> the key of a LoD that equals it."""
         self._count = 0
@@ -93,10 +93,10 @@ class Equations:
         """A term with every solved symbol replaced by its solution."""
         result = Term(term.factor)
         for symbol, power in term.powers:
-            there = self.known.get(symbol)
+            there = self.known_terms.get(symbol)
             value = Term(Fraction(1), ((symbol, 1),)) if there is None else self.resolve_term(there)
             if there is not None:
-                self.known[symbol] = value
+                self.known_terms[symbol] = value
             for _ in range(abs(power)):
                 result = result.times(value, 1 if power > 0 else -1)
         return result
@@ -115,7 +115,7 @@ class Equations:
                 solutions.append((not whole, -symbol, symbol, solved))
         if solutions:
             _, _, symbol, solved = min(solutions, key=lambda item: item[:2])
-            self.known[symbol] = solved
+            self.known_terms[symbol] = solved
 
     def key(self, lod: Lod) -> int:
         """The key that all LoDs known to equal this one share."""
@@ -200,7 +200,7 @@ class InputConstraints:
         self.program = program
         self.rules_of = rules
         self.equations = Equations()
-        self.known: dict[str, KnownValue] = {}
+        self.known_values: dict[str, KnownValue] = {}
         self.inputs: dict[str, KnownValue] = {}
         self.below: dict[str, list[tuple[str, Term]]] = {}
         """Variable -> the upper bounds of its integers, each with the type of the op that uses them as indices."""
@@ -250,7 +250,7 @@ class InputConstraints:
             return
         dims = self.dims(var.shape)
         lod = self.equations.fresh_lod(rows=dims[0]) if var.tensor.lod_level == 1 and dims else None
-        self.inputs[var.name] = self.known[var.name] = KnownValue(dims, lod)
+        self.inputs[var.name] = self.known_values[var.name] = KnownValue(dims, lod)
 
     def run_block(self, index: int) -> None:
         """Applies rules and shape rules to the forward ops of a block."""
@@ -270,7 +270,7 @@ class InputConstraints:
             for name in dict.fromkeys(op.output_names):
                 made = result.get(name) or self._declared_facts(name, index)
                 if made is not None:
-                    self.known[name] = made
+                    self.known_values[name] = made
 
     def _limit_indices(self, op: Op) -> None:
         """Bounds the integers in a slot by dims of another slot, where the op's domains say so."""
@@ -299,7 +299,7 @@ class InputConstraints:
         """The facts about a variable. Parameters and constants have their declared dims."""
         if not name:
             return None
-        known = self.known.get(name)
+        known = self.known_values.get(name)
         var = self.program.find_var(name) if known is None else None
         if var is not None and var.tensor is not None and var.shape and min(var.shape) > 0:
             return KnownValue(self.dims(var.shape))
@@ -313,7 +313,7 @@ class InputConstraints:
     def _input_facts(self, op: Op) -> Iterator[KnownValue]:
         """The facts about the inputs of an op that are not persistable."""
         for name in op.input_names:
-            var, known = self.program.find_var(name), self.known.get(name)
+            var, known = self.program.find_var(name), self.known_values.get(name)
             if known is not None and known.dims and not (var is not None and var.persistable):
                 yield known
 
@@ -333,7 +333,7 @@ class InputConstraints:
         primes = {self._prime(term): term for term in terms if term.powers}
 
         def type_of(name: str) -> TensorType | None:
-            var, known = self.program.find_var(name, block), self.known.get(name)
+            var, known = self.program.find_var(name, block), self.known_values.get(name)
             if var is None or var.tensor is None or known is None:
                 return var.tensor if var is not None else None
             dims = (self.equations.resolve_term(dim) for dim in known.dims)
@@ -383,7 +383,7 @@ class InputConstraints:
             return None
         if known.lod is None:
             known = known._replace(lod=self.equations.fresh_lod(rows=known.dims[0]))
-            self.known[name] = known
+            self.known_values[name] = known
         return known.lod
 
     def lod_of_lengths(self, name: str) -> Lod:
@@ -501,7 +501,7 @@ def _sequence_mask(uses: InputConstraints, op: Op) -> Made:
 
 def _by_rank_table(uses: InputConstraints, op: Op) -> Made:
     """A tensor assembled from the steps of a loop has the rows and sequences of the source of its rank table."""
-    table = uses.known.get(op.input("RankTable") or "")
+    table = uses.known_values.get(op.input("RankTable") or "")
     name = op.output("Out") or ""
     var = uses.program.find_var(name)
     if table is None or table.lod is None or var is None or not var.shape:
@@ -516,14 +516,14 @@ def _rank_table(uses: InputConstraints, op: Op) -> Made:
 
 
 def _to_array(uses: InputConstraints, op: Op) -> Made:
-    table = uses.known.get(op.input("RankTable") or "")
+    table = uses.known_values.get(op.input("RankTable") or "")
     if table is not None:
         uses.equations.equate_lods(uses.lod_of(op.input("X")), table.lod)
     return None
 
 
 def _reorder_by_rank(uses: InputConstraints, op: Op) -> Made:
-    x, table = uses.of(op.input("X")), uses.known.get(op.input("RankTable") or "")
+    x, table = uses.of(op.input("X")), uses.known_values.get(op.input("RankTable") or "")
     if x is not None and table is not None and table.lod is not None:
         uses.equations.equate(x.lod.sequences if x.lod else x.dims[0], table.lod.sequences)
     return None if x is None else out_of(op, x)
@@ -539,15 +539,15 @@ def _recurrent(uses: InputConstraints, op: Op) -> Made:
         if known is not None and known.dims:
             steps = steps or known.dims[0]
             uses.equations.equate(steps, known.dims[0])
-            uses.known[name] = known._replace(dims=known.dims[1:], lod=None)
+            uses.known_values[name] = known._replace(dims=known.dims[1:], lod=None)
     states = dict(zip(uses.strings(op, "ex_states"), op.inputs.get("initial_states", ()), strict=False))
     for name, start in states.items():
         if (known := uses.of(start)) is not None:
-            uses.known[name] = known
+            uses.known_values[name] = known
     outside = {name: known for name in op.inputs.get("inputs", ()) if (known := uses.of(name)) is not None}
     uses.run_block(block)
     for name, known in outside.items():
-        uses.known[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
+        uses.known_values[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
     result: dict[str, KnownValue] = {}
     for name in op.outputs.get("outputs", ()):
         if (known := uses.of(name)) is not None:
@@ -826,7 +826,7 @@ def _gather_nd(uses: InputConstraints, op: Op) -> Made:
 
 def _same_leading_dims(uses: InputConstraints, op: Op) -> Made:
     """Predictions and labels have the same dims except the last."""
-    given = [known for name in op.input_names if (known := uses.known.get(name)) is not None]
+    given = [known for name in op.input_names if (known := uses.known_values.get(name)) is not None]
     for other in given[1:]:
         if len(other.dims) > 2:
             uses.equate_dims(given[0].dims[:-1], other.dims[:-1])

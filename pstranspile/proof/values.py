@@ -72,18 +72,18 @@ def feeds_like(
     """
     random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
     rows, marks = max(batch, shares), _marks_of(main)
-    made = {
+    arrays_by_name = {
         name: [array_like(np.asarray(value), rows, random, marks.get(name)) for _ in range(steps)]
         for name, value in example.items()
     }
     if steps > 1 and shares > 1:
-        order = np.argsort(_unusual({name: arrays[-1] for name, arrays in made.items()}, rows), kind="stable")
-        for arrays in made.values():
+        order = np.argsort(_unusual({name: arrays[-1] for name, arrays in arrays_by_name.items()}, rows), kind="stable")
+        for arrays in arrays_by_name.values():
             arrays[-1] = arrays[-1][order] if arrays[-1].ndim else arrays[-1]
-    for name, arrays in made.items() if parts > 1 else ():
+    for name, arrays in arrays_by_name.items() if parts > 1 else ():
         for array in arrays:
             _fill_parts(array, np.asarray(example[name]), marks.get(name), shares, parts)
-    return {name: np.stack(arrays) for name, arrays in made.items()}
+    return {name: np.stack(arrays) for name, arrays in arrays_by_name.items()}
 
 
 def _fill_parts(made: Any, given: Any, mark: int | None, shares: int, parts: int) -> None:
@@ -131,19 +131,19 @@ def array_like(given: Any, rows: int, random: np.random.Generator, mark: int | N
         return random.random(shape) < filled.reshape(rows, *[1] * (given.ndim - 1))
     numbers = np.unique(given)
     usual = numbers[numbers != mark]
-    made = random.choice(usual if len(usual) else numbers, shape)
+    array = random.choice(usual if len(usual) else numbers, shape)
     if given.ndim > 1:
         width = given.shape[1]
         padding = numbers[0] if mark is None else mark
         length = np.maximum((filled * width).astype(int), 1)
         if len(given) > 1 and (given == padding).reshape(len(given), -1).all(1).any():  # rows that hold nothing
             length[random.random(rows) < 0.3] = 0
-        made[np.arange(width)[None, :] >= length[:, None]] = padding
+        array[np.arange(width)[None, :] >= length[:, None]] = padding
         if mark is not None:  # also at the beginning of rows that continue after it
-            made[(length > 1) & (random.random(rows) < 0.3), 0] = mark
+            array[(length > 1) & (random.random(rows) < 0.3), 0] = mark
     elif mark is not None:
-        made[random.random(rows) < 0.3] = mark
-    return made.astype(given.dtype)
+        array[random.random(rows) < 0.3] = mark
+    return array.astype(given.dtype)
 
 
 def _numbers_like(given: Any, shape: tuple[int, ...], random: np.random.Generator) -> Any:
@@ -207,23 +207,23 @@ def inputs_of(main: Program) -> list[Var]:
     main = without_unmade_terms(main)
     inner = {name for block in main.blocks[1:] for op in block.ops for name in op.output_names}
     variables = main.main_block.vars
-    made = set[str]()
+    written_names = set[str]()
     result: dict[str, Var] = {}
     for op in main.main_block.ops:
         if facts_of(op.type).reader:
             given = [variables[name] for name in op.output_names if name in variables]
             result.update((var.name, var) for var in given if var.kind is not VarKind.READER)
-            made.update(op.output_names)
+            written_names.update(op.output_names)
             continue
         for name in op.input_names:
             var = variables.get(name)
-            if var is None or var.persistable or name in made or name in inner:
+            if var is None or var.persistable or name in written_names or name in inner:
                 if var is not None and var.kind is VarKind.READER:
                     message = f"{op.type} reads %{name}, which is a reader; a check needs inputs that are fed"
                     raise DiagnosticError([error("check-no-data", message, var.location, focus=f"%{name}")])
                 continue
             result.setdefault(name, var)
-        made.update(op.output_names)
+        written_names.update(op.output_names)
     return list(result.values())
 
 
@@ -237,10 +237,10 @@ class _Maker:
         self.shares = shares
         self.batch = batch
         equations = self.uses.equations
-        self.multiples = divisors(equations, (dim for known in self.uses.known.values() for dim in known.dims))
+        self.multiples = divisors(equations, (dim for known in self.uses.known_values.values() for dim in known.dims))
         self.values: dict[int, int] = {}
         """The values of symbols: numbers of rows of the batch, or of other dims of inputs."""
-        given = self.uses.inputs.values()
+        known_inputs = self.uses.inputs.values()
         flat = [
             known
             for var in inputs
@@ -251,12 +251,12 @@ class _Maker:
         for (whole, cut), short in self.uses.shorter.items():
             if any(
                 equations.resolve_term(dim) == equations.resolve_term(short)
-                for known in given
+                for known in known_inputs
                 for dim in known.dims[1:]
             ):
                 self._set((whole,), LONGEST)
                 self._set((short,), (self.number(whole) or cut) - cut)
-        self._set((dim for known in given for dim in known.dims[1:]), LONGEST)
+        self._set((dim for known in known_inputs for dim in known.dims[1:]), LONGEST)
         for dim, least in self.uses.least:  # in every share
             term = equations.resolve_term(dim)
             symbols = [symbol for symbol, _ in term.powers if symbol in self.values]

@@ -39,37 +39,37 @@ from pstranspile.runtime.values import LoDTensor
 T = TypeVar("T")
 
 
-class Given(NamedTuple):
+class CheckInput(NamedTuple):
     """The input of a check: a module, its compile, the workload, the data, the initial values, and the seed."""
 
     module: Module
-    made: Compiled
+    compiled: Compiled
     workload: Workload
     feeds: GivenFeeds
     init: Mapping[str, Any]
     seed: int
 
-    def in_doubles(self) -> Given:
+    def in_doubles(self) -> CheckInput:
         """The same input in double precision. Raises DiagnosticError if an op does not support f64."""
-        module = module_in_doubles(self.module, self.made.plan.trainers)
-        made = compiled_in_doubles(self.made, module)
+        module = module_in_doubles(self.module, self.compiled.plan.trainers)
+        made = compiled_in_doubles(self.compiled, module)
         of = self.workload
         workload = Workload(module, of.text or None, of.steps, of.progress, of.shares, buffers=of.buffers)
         given = self.feeds
         feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(step) for step in given]
-        return Given(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
+        return CheckInput(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
 
 
-def precisely(given: Given, work: Callable[[Given], T]) -> tuple[T, str]:
+def precisely(check_input: CheckInput, work: Callable[[CheckInput], T]) -> tuple[T, str]:
     """Returns the result of `work` in double precision, and "".
 
     If double precision is refused, the result is of single precision, and the second value is the message.
     """
     try:
-        return work(given.in_doubles()), ""
+        return work(check_input.in_doubles()), ""
     except DiagnosticError as problem:
         refused = problem.diagnostics[0].message
-    return work(given), refused
+    return work(check_input), refused
 
 
 TYPES = ("dtype", "in_dtype", "out_dtype", "in_data_type", "out_data_type")
@@ -271,7 +271,7 @@ class Workload:
         """
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)
-        self.known = known
+        self.known_programs = known
         self.programs: dict[str, Program] = {name: known[name] for name in self.turns.names}
 
     def limit_to(self, steps: int) -> None:
@@ -290,7 +290,7 @@ class Workload:
         return self.turns if self.text else None
 
     @cached_property
-    def whole(self) -> Program:
+    def whole_program(self) -> Program:
         """One program with all variables and ops of the programs, for analysis."""
         return union_of(self.programs.values())
 
@@ -310,17 +310,17 @@ class Workload:
         """The feeds of all steps. `feeds` has arrays by input or by `PROGRAM/INPUT`, or a mapping for each step."""
         if not self.text:
             return Feeds(self.programs[MAIN], feeds)
-        return ProgramFeeds(self.known, self.turns, feeds)
+        return ProgramFeeds(self.known_programs, self.turns, feeds)
 
     @cached_property
     def metrics(self) -> frozenset[str]:
         """The variables for metrics only, in any program (`metrics_of`)."""
-        return frozenset() if self.buffers else metrics_of(self.whole)
+        return frozenset() if self.buffers else metrics_of(self.whole_program)
 
     @cached_property
     def sums(self) -> frozenset[str]:
         """The variables in which trainers add up gradients, in any program (`sums_of`)."""
-        return sums_of(self.whole)
+        return sums_of(self.whole_program)
 
     @cached_property
     def losses(self) -> dict[str, str | None]:
@@ -329,7 +329,7 @@ class Workload:
 
     def updated_parameters(self, program: str) -> set[str]:
         """The parameters that the ops of a program write."""
-        parameters = {var.name for var in self.whole.parameters()}
+        parameters = {var.name for var in self.whole_program.parameters()}
         return {n for op in self.programs[program].main_block.ops for n in op.output_names} & parameters
 
     @cached_property

@@ -89,7 +89,7 @@ def test_measuring_begins_anew(step: Any, tmp_path: Path) -> None:
     profiler.start_profiler("CPU")
     step()
     profiler.start_profiler("CPU")  # it has begun
-    assert len(profiler.active[0].timed) == 4
+    assert len(profiler.active[0].timed_ops) == 4
     profiler.reset_profiler()
     step()
     profiler.stop_profiler(profile_path=str(tmp_path / "profile"))

@@ -10,7 +10,7 @@ import pytest
 
 import pstranspile as ps
 import pstranspile.fluid as fluid
-from pstranspile.fluid.running.feeding import Again
+from pstranspile.fluid.running.feeding import RepeatedRun
 from pstranspile.runtime.run.prepared import latest_of
 from tests.fluid.running import fresh
 
@@ -39,14 +39,14 @@ def feed(rows: int = 2) -> dict[str, Any]:
 def repeated(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each run was a repetition, in order."""
     seen: list[bool] = []
-    whole = Again.repeat_run
+    whole = RepeatedRun.repeat_run
 
-    def made(self: Again, *given: Any) -> Any:
+    def made(self: RepeatedRun, *given: Any) -> Any:
         result = whole(self, *given)
         seen.append(result is not None)
         return result
 
-    monkeypatch.setattr(Again, "repeat_run", made)
+    monkeypatch.setattr(RepeatedRun, "repeat_run", made)
     return seen
 
 

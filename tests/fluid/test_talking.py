@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile.fluid as fluid
 from pstranspile.fluid.layers.io import ListenAndServ
-from pstranspile.fluid.running.gathering import Meeting
+from pstranspile.fluid.running.gathering import Rendezvous
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.runtime.values.encoding import read_tensor
 from tests.fluid.running import SCRIPTS, fresh
@@ -79,7 +79,7 @@ def test_an_empty_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         with fresh(), pytest.raises(DiagnosticError, match="PSTRANSPILE_TOKEN is set, but empty"):
             fluid.Executor(fluid.CPUPlace()).run(program)
     with pytest.raises(DiagnosticError, match="PSTRANSPILE_TOKEN is set, but empty"):
-        Meeting(0, 2, "127.0.0.1:6174")
+        Rendezvous(0, 2, "127.0.0.1:6174")
 
 
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

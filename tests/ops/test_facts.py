@@ -46,7 +46,7 @@ def declared() -> Iterator[None]:
 
 def test_a_declaration_can_state_every_fact_and_no_other():
     tree = ast.parse(Path(facts_module.__file__).read_text(encoding="utf-8"))
-    (stated,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "Stated"]
+    (stated,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "StatedFacts"]
     fields = [node for node in stated.body if isinstance(node, ast.AnnAssign)]
     assert tuple(ast.unparse(field.target) for field in fields) == OpFacts._fields
 

@@ -20,7 +20,7 @@ from pstranspile.ir.model import Module
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.values import make_feeds
-from pstranspile.proof.workload import Given, Workload
+from pstranspile.proof.workload import CheckInput, Workload
 
 ASKING = (GET, GET_NOW, GET_ROWS)
 CONCERNING = (SEND, *ASKING, LOOKUP, NOTIFY)
@@ -35,10 +35,10 @@ Sent: TypeAlias = "dict[tuple[int, int], list[tuple[Taken, Any]]]"
 
 def _messages(module: Module, made: Compiled, workload: Workload, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
     """The messages that concern each slice in the order in which they are taken, and as they were sent."""
-    given = Given(module, made, workload, feeds, {}, 5)
+    given = CheckInput(module, made, workload, feeds, {}, 5)
     cluster = start_cluster(given)
     replay: Any = replay_of(given, cluster)
-    slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent.items()}
+    slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent_slices.items()}
     taken: dict[Any, list[Taken]] = {}
     sent: Sent = {}
     counts: Counter[tuple[str, Any]] = Counter()

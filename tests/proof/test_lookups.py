@@ -10,7 +10,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
-from pstranspile.proof.workload import Given, Workload
+from pstranspile.proof.workload import CheckInput, Workload
 
 STEPS = 3
 
@@ -31,7 +31,7 @@ def test_each_lookup_is_held_to_what_the_server_had_then(schedule: int):
     made = ps.compile(module, ps.Job(pservers=2, trainers=3, mode="async", min_block_size=4))
     workload = Workload(module, None, STEPS)
     ids = np.random.RandomState(0).randint(0, 6, (STEPS, 12, 1)).astype("int64")
-    given = Given(module, made, workload, {"ids": ids}, {}, 5)
+    given = CheckInput(module, made, workload, {"ids": ids}, {}, 5)
     cluster = start_cluster(given, schedule)
     replay = replay_of(given, cluster)
     cluster.start()

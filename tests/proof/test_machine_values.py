@@ -13,7 +13,7 @@ from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.proof.replay import ChangedRows, changed_rows
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import SingleMachine, start_cluster
-from pstranspile.proof.workload import Given, Workload
+from pstranspile.proof.workload import CheckInput, Workload
 
 ROWS = 1 << 16
 
@@ -50,7 +50,7 @@ def test_a_row_that_no_step_concerns_is_held_to_what_it_was(wrong: int | None):
     made = ps.compile(module, ps.Job(pservers=2, trainers=2))
     workload = Workload(module, None, 2)
     feeds = {"ids": np.array([[[7], [9], [7], [ROWS - 2]], [[8], [1], [2], [3]]])}
-    given = Given(module, made, workload, feeds, {}, 5)
+    given = CheckInput(module, made, workload, feeds, {}, 5)
     single, cluster = SingleMachine(given), start_cluster(given)
     replay = replay_of(given, cluster)
     cluster.start()
@@ -62,7 +62,7 @@ def test_a_row_that_no_step_concerns_is_held_to_what_it_was(wrong: int | None):
             server, name = slices[wrong // (ROWS // 2)]
             server.scope[name][wrong % (ROWS // 2)] += 1
         replay.hold(step)
-    (table,) = [kept for kept in replay.before.wholes.values() if isinstance(kept, ChangedRows)]
+    (table,) = [kept for kept in replay.previous_values.wholes.values() if isinstance(kept, ChangedRows)]
     assert table.rows.tolist() == sorted({7, 9, ROWS - 2, 8, 1, 2, 3} | ({wrong} if wrong else set()))
     assert bool(replay.problems) == (wrong is not None)
 
@@ -76,7 +76,7 @@ def test_a_step_of_the_single_machine_forgets_what_nothing_reads_any_more():
     module = draft.module()
     feeds = {"x": np.ones((1, 1000, 1000), "float32")}
     made = ps.compile(module, ps.Job(pservers=1, trainers=1))
-    single = SingleMachine(Given(module, made, Workload(module, None, 1), feeds, {}, 1))
+    single = SingleMachine(CheckInput(module, made, Workload(module, None, 1), feeds, {}, 1))
     tracemalloc.start()
     single.train(0)
     peak = tracemalloc.get_traced_memory()[1]

@@ -28,7 +28,7 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.values import make_feeds
-from pstranspile.proof.workload import Given, Workload
+from pstranspile.proof.workload import CheckInput, Workload
 from pstranspile.runtime.run.scope import own_copy
 from tests.compiler.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops
@@ -140,11 +140,11 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
             for name, program in workload.programs.items()
         }
     )
-    given = Given(module, with_wrong_starts(made, workload), workload, feeds, {}, 5)
+    given = CheckInput(module, with_wrong_starts(made, workload), workload, feeds, {}, 5)
     try:
         given = given.in_doubles() if precise else given
         cluster = start_cluster(given)
-        looker = replay_of(given._replace(made=without_changes(given.made)), cluster)
+        looker = replay_of(given._replace(compiled=without_changes(given.compiled)), cluster)
         cluster.start()
         found: Trace = [_kept(looker)]
         for step in range(workload.steps):
@@ -157,8 +157,8 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
         return None
 
 
-def _with_faults(given: Given, mode: str) -> Trace:
-    scenario = faults_of(given.made, mode)
+def _with_faults(given: CheckInput, mode: str) -> Trace:
+    scenario = faults_of(given.compiled, mode)
     if scenario is None:
         return []
     cluster = start_cluster(given, watch=False, faults=scenario)

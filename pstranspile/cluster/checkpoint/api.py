@@ -16,7 +16,15 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from pstranspile.cluster.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.cluster.checkpoint.manifest import Manifest, Settings, of_cluster
-from pstranspile.cluster.checkpoint.runs import KEPT, Identity, Source, Standing, Target, require_program, require_seed
+from pstranspile.cluster.checkpoint.runs import (
+    KEPT,
+    Identity,
+    RunProgress,
+    Source,
+    Target,
+    require_program,
+    require_seed,
+)
 from pstranspile.cluster.checkpoint.state import Memory, Scopes, assign, gather, require_machines
 from pstranspile.cluster.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.cluster.machines.cluster import Cluster
@@ -39,7 +47,7 @@ from pstranspile.runtime.run.step_feeds import Dealing
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class StatefulCommunicator(Protocol):
     """A communicator that keeps values besides its trainer's variables (geo-SGD: the last exchanged ones)."""
 
     def memory(self) -> Mapping[str, Any]:
@@ -69,7 +77,7 @@ def save_cluster(
     memory = {
         name: communicator.memory()
         for name, communicator in cluster.communicators.items()
-        if isinstance(communicator, Remembers)
+        if isinstance(communicator, StatefulCommunicator)
     }
     steps = steps_of(cluster)
     if cluster.source is not None:
@@ -123,7 +131,7 @@ def resume(
     for trainer in cluster.trainers:
         trainer.go_on_from(resumed.steps.get(trainer.name, resumed.step))
     for name, communicator in cluster.communicators.items():
-        if isinstance(communicator, Remembers):
+        if isinstance(communicator, StatefulCommunicator):
             communicator.recall(resumed.memory.get(name, {}))
     for server in cluster.servers:
         server.go_on_from(resumed.steps.get(server.name, resumed.step))
@@ -149,7 +157,7 @@ def run_with_checkpoints(
     if not cluster.started:
         cluster.start()
     layout, at = layout_of(job), _step_of(cluster)
-    standing = Standing(Identity(layout.fingerprint, cluster.seed), at) if at else None
+    standing = RunProgress(Identity(layout.fingerprint, cluster.seed), at) if at else None
     with closing(Target(folder, layout, standing, as_files=format == "files")) as target:
         _save_until(cluster, job, steps, target, every, keep, format, on_saved)
 
@@ -182,10 +190,10 @@ def _save_until(
 class CheckpointedRun:
     """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
 
-    `first` is the first step. `seed` is what the run draws its random numbers from (None: the programs' own seeds):
-    that of the run that goes on, else the one given. `settings` are others that decide its numbers (None: what is known
-    of the cluster). Raises DiagnosticError when the checkpoint can't be read, or is of a run with another seed or other
-    settings than those given, or none can be written: before the run, not after.
+    `first_step` is the first step. `seed` is what the run draws its random numbers from (None: the programs' own
+    seeds): that of the run that goes on, else the one given. `settings` are others that decide its numbers (None: what
+    is known of the cluster). Raises DiagnosticError when the checkpoint can't be read, or is of a run with another seed
+    or other settings than those given, or none can be written: before the run, not after.
     """
 
     def __init__(
@@ -199,12 +207,12 @@ class CheckpointedRun:
     ):
         self.job, self.every, self._settings = job, every, settings
         self.source = Source(source) if source is not None else None
-        self.first, self.seed = 0, seed
+        self.first_step, self.seed = 0, seed
         if self.source is not None:
             self.source.require_settings(settings or {})
             self.source.require_program(job.fingerprint)
             self.source.require_seed(seed)
-            self.first, self.seed = self.source.step, self.source.manifest.seed
+            self.first_step, self.seed = self.source.step, self.source.manifest.seed
         standing = None if self.source is None else self.source.standing
         self.target = None if target is None else Target(target, layout_of(job), standing)
 

@@ -48,7 +48,7 @@ from pstranspile.runtime.values.encoding import encode, require_encodable
 # Values that a run starts from, or that a model is served with: of a checkpoint, of results, or of Fluid's files.
 
 
-class Starting(NamedTuple):
+class StartingValues(NamedTuple):
     """Values of variables by name, and the findings to report about them."""
 
     values: dict[str, Any]
@@ -73,7 +73,7 @@ def resolve_checkpoint(path: str) -> str:
     return str(newest(path)) if is_checkpoint(path) else path
 
 
-def starting_values(path: str | None, program: Program, startup: Program | None = None) -> Starting:
+def starting_values(path: str | None, program: Program, startup: Program | None = None) -> StartingValues:
     """The persistable variables that a run of a program starts from; none without a path.
 
     The path is a checkpoint, or a folder of some, of which it is the newest; a file of results, of which these are the
@@ -83,7 +83,7 @@ def starting_values(path: str | None, program: Program, startup: Program | None 
     exist.
     """
     if not path:
-        return Starting({})
+        return StartingValues({})
     there, checkpoint = _read(path, program)
     findings = [
         error("run-file-unusable", f"{name} is a large table, of which it has only rows: --resume takes them", here)
@@ -102,7 +102,7 @@ def starting_values(path: str | None, program: Program, startup: Program | None 
         for name in missing
         for here in [Location(checkpoint)]
     )
-    return Starting(values, tuple(told))
+    return StartingValues(values, tuple(told))
 
 
 def served_values(path: str, program: Program, names: Iterable[str]) -> dict[str, Any]:
@@ -185,20 +185,20 @@ def inference_program(
     block = program.main_block
     raise_errors(_interface_errors(program, feeds, targets))
     starts = {_maker(block, name) for name in targets if name not in feeds}
-    kept: list[Op] = []
+    needed_ops: list[Op] = []
     needed = {name for name in targets if name in feeds}
     for index in range(len(block.ops) - 1, -1, -1):
         op = block.ops[index]
         effects = effects_of(program, op)
         if index in starts or any(name in needed for name in effects.writes):
-            kept.insert(0, op)
+            needed_ops.insert(0, op)
             needed.update(name for name in effects.reads if name not in feeds)
-    lacking = list(_not_declared(program, kept, feeds))
+    lacking = list(_not_declared(program, needed_ops, feeds))
     if not scaled:
         raise_errors(lacking)
     for finding in lacking:
         warn(f"{finding.message}; a run of this model will have to feed it")
-    return _build_inference_model(program, kept, tuple(feeds), tuple(targets), scaled)
+    return _build_inference_model(program, needed_ops, tuple(feeds), tuple(targets), scaled)
 
 
 def _interface_errors(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Iterator[Diagnostic]:
@@ -377,15 +377,15 @@ def _needed_feeds(program: Program, targets: Sequence[str]) -> tuple[str, ...]:
     that feed ops name.
     """
     block, needed = program.main_block, set(targets)
-    kept: list[tuple[set[str], set[str]]] = []
+    op_effects: list[tuple[set[str], set[str]]] = []
     for op in reversed(block.ops):
         effects = effects_of(program, op)
         reads, writes = {*effects.reads}, {*effects.writes}
         if op.type != "feed" and not needed.isdisjoint(writes):
-            kept.append((reads, writes))
+            op_effects.append((reads, writes))
             needed |= reads
     made, fed = set[str](), set[str]()
-    for reads, writes in reversed(kept):
+    for reads, writes in reversed(op_effects):
         fed |= reads - made
         made |= writes
     return tuple(name for name, var in block.vars.items() if name in fed and not var.persistable)

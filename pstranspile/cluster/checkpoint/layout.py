@@ -30,7 +30,7 @@ class VariablePart(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Placed(NamedTuple):
+class VariableLayout(NamedTuple):
     """A whole variable of a job, and its holders.
 
     `parts` make up the whole, in order; the value of a checkpoint comes from them. `other_parts` are further copies (of
@@ -68,7 +68,7 @@ class Layout:
     pservers: tuple[str, ...]
     trainers: int
     machines: tuple[str, ...]
-    variables: Mapping[str, Placed]
+    variables: Mapping[str, VariableLayout]
 
     @property
     def servers(self) -> str:
@@ -97,12 +97,12 @@ def layout_of(job: Compiled | Module) -> Layout:
     parts of a variable don't make up the whole.
     """
     if isinstance(job, Module):
-        held = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
-        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
+        layouts = [_whole(var, MACHINE) for var in _persistable_vars(sources_of(job))]
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(layouts, job))
     plan = job.plan
-    held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
+    layouts = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
     elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
-    elsewhere.update(one.origin for one in held if one.table)
+    elsewhere.update(one.origin for one in layouts if one.table)
     for number in range(plan.trainers):
         role = job.trainer(number)
         named = _used_names(role)
@@ -110,9 +110,9 @@ def layout_of(job: Compiled | Module) -> Layout:
         kept = (
             var for var in _persistable_vars(trainer_variables(role)) if var.name in named and var.name not in elsewhere
         )
-        held += (_whole(var, role.name) for var in kept)
+        layouts += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
-    variables = _put_together(held, job.source, job.rewritten)
+    variables = _put_together(layouts, job.source, job.rewritten)
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 
@@ -280,7 +280,9 @@ def _cut_like(
 # All machines
 
 
-def _put_together(held: Iterable[_MachineVar], module: Module, rewritten: Module | None = None) -> dict[str, Placed]:
+def _put_together(
+    held: Iterable[_MachineVar], module: Module, rewritten: Module | None = None
+) -> dict[str, VariableLayout]:
     """The whole variables by name, in the order of names. Those that the module does not have or keep, such as what a
     mode has added in rewriting it, are optional.
     """
@@ -308,20 +310,20 @@ def _is_optional(declared: Var | None) -> bool:
     return declared is None or not declared.persistable
 
 
-def _place_variable(name: str, held: list[_MachineVar], declared: Var | None, optional: bool) -> Placed:
+def _place_variable(name: str, held: list[_MachineVar], declared: Var | None, optional: bool) -> VariableLayout:
     dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole_type
     parts = tuple(one.part for one in held)
     if any(one.table for one in held):
-        return Placed(name, dtype, shape, parts, (), True, optional)
+        return VariableLayout(name, dtype, shape, parts, (), True, optional)
     servers = tuple(part for part in parts if part.machine.startswith("pserver"))
     if len({one.whole_type for one in held}) > 1 and declared is None:
-        return Placed(name, dtype, (), (), parts, optional=True)
+        return VariableLayout(name, dtype, (), (), parts, optional=True)
     chosen = _cover(servers, shape) or _cover(parts, shape)
     if chosen is None:
         ranges = ", ".join(f"{p.offset} to {p.offset + prod(p.shape)} on {p.machine}" for p in parts)
         message = f"the parts of {name} do not make up its {prod(shape)} elements: {ranges}"
         raise DiagnosticError([error("checkpoint-place", message)])
-    return Placed(name, dtype, shape, chosen, tuple(p for p in parts if p not in chosen), optional=optional)
+    return VariableLayout(name, dtype, shape, chosen, tuple(p for p in parts if p not in chosen), optional=optional)
 
 
 def _cover(parts: Iterable[VariablePart], shape: tuple[int, ...]) -> tuple[VariablePart, ...] | None:

@@ -214,7 +214,7 @@ class FileEntry(NamedTuple):
     sha256: str
 
 
-class Saved(NamedTuple):
+class SavedValue(NamedTuple):
     """A saved value: a whole variable, a part of a table (`part` of `parts`), or a machine's own value.
 
     `offset` counts elements of the whole variable `origin`. Several whole variables may share a file.
@@ -250,7 +250,7 @@ class Manifest(NamedTuple):
     step: int
     steps: dict[str, int]
     seed: int | None
-    values: tuple[Saved, ...]
+    values: tuple[SavedValue, ...]
     files: tuple[FileEntry, ...]
     dealing: Dealing | None = None
     settings: Mapping[str, str] = {}
@@ -269,7 +269,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def _plain(held: dict[str, Any]) -> dict[str, Any]:
-    defaults = Saved._field_defaults
+    defaults = SavedValue._field_defaults
     return {key: value for key, value in held.items() if key not in defaults or value != defaults[key]}
 
 
@@ -331,11 +331,11 @@ def _check(manifest: Manifest, fields: _Fields) -> None:
         seen.add(key)
 
 
-def _parse_saved(fields: _Fields) -> Saved:
+def _parse_saved(fields: _Fields) -> SavedValue:
     shape = fields.list("shape")
     if not all(map(_is_count, shape)):
         fields.refuse("`shape` does not hold dims")
-    return Saved(
+    return SavedValue(
         fields.text("name"),
         fields.text("file"),
         fields.text("kind"),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.checkpoint.api import scopes_of
-from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart, layout_of, trainer_variables
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout, VariablePart, layout_of, trainer_variables
 from pstranspile.cluster.checkpoint.manifest import TABLES, require_names, table_file
 from pstranspile.cluster.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compiler.compile import Compiled
@@ -56,7 +56,7 @@ def save_program(
     """
     layout = layout_of(job)
     role = job.trainer(trainer)
-    own = trainer_variables(role)
+    trainer_vars = trainer_variables(role)
     sync = settings_of(job.plan.mode).flags["sync_mode"]
     parameters = {p.name for p in job.plan.parameters} if sync else frozenset[str]()
     variables: dict[str, Var] = {}
@@ -69,7 +69,7 @@ def save_program(
         if on_servers and not (held and placed.name in parameters):
             remote.append(_recv_save(job, placed, folder))
         elif not placed.table:
-            variables[placed.name] = own[placed.name]._replace(parameter=None, location=None)
+            variables[placed.name] = trainer_vars[placed.name]._replace(parameter=None, location=None)
             path = posixpath.join(folder, placed.name)
             saves.append(make_op("save", {"X": [placed.name]}, {}, {"file_path": path}))
     if served or (served is None and trainer == 0):
@@ -78,11 +78,11 @@ def save_program(
     return _program(variables, saves)
 
 
-def _required_variables(layout: Layout) -> Iterator[Placed]:
+def _required_variables(layout: Layout) -> Iterator[VariableLayout]:
     return (placed for placed in layout.variables.values() if not placed.optional)
 
 
-def _recv_save(job: Compiled, placed: Placed, folder: str) -> Op:
+def _recv_save(job: Compiled, placed: VariableLayout, folder: str) -> Op:
     attrs = {
         "trainer_id": 0,
         "dtype": placed.dtype.value,
@@ -101,7 +101,7 @@ def _endpoint(job: Compiled, part: VariablePart) -> str:
     return servers[part.machine]
 
 
-def _notify(job: Compiled, table: Placed, folder: str) -> Op:
+def _notify(job: Compiled, table: VariableLayout, folder: str) -> Op:
     attrs = {
         "epmap": Strings(_endpoint(job, part) for part in table.parts),
         "dir": posixpath.join(folder, TABLES),
@@ -202,7 +202,7 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
     return state
 
 
-def _read_whole(file: Path, placed: Placed) -> Value:
+def _read_whole(file: Path, placed: VariableLayout) -> Value:
     with open_reader(file) as reader:
         if min(placed.shape, default=0) >= 0:
             reader.begin(max_field_bytes=most_bytes(prod(placed.shape) * 8))
@@ -210,7 +210,7 @@ def _read_whole(file: Path, placed: Placed) -> Value:
         again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
         for _ in placed.holders[1:]:
             if reader.bytes_left >= len(again) > 0:
-                at = reader.at
+                at = reader.position
                 if reader.take(len(again), "the value, once more") != again:
                     reader.go_back(at)
                     break

@@ -80,15 +80,22 @@ def export_rows(
     """
     if (rows == "changed") != (since is not None):
         raise ValueError("rows are 'changed' since a checkpoint")
-    held = _rows_in(checkpoint, table)
-    chosen, left = np.arange(len(held.ids)), held.dropped
+    table_rows = _rows_in(checkpoint, table)
+    chosen, left = np.arange(len(table_rows.ids)), table_rows.dropped
     if since is not None:
         earlier = _rows_in(since, table)
-        _, known, before = np.intersect1d(held.ids, earlier.ids, assume_unique=True, return_indices=True)
-        chosen = np.delete(chosen, known[held.seen[known] == earlier.seen[before]])
-        left = np.setdiff1d(earlier.ids, held.ids, assume_unique=True)
+        _, known, before = np.intersect1d(table_rows.ids, earlier.ids, assume_unique=True, return_indices=True)
+        chosen = np.delete(chosen, known[table_rows.seen[known] == earlier.seen[before]])
+        left = np.setdiff1d(earlier.ids, table_rows.ids, assume_unique=True)
     pieces = [chosen[at : at + AT_ONCE] for at in range(0, len(chosen), AT_ONCE)]
-    _write(Path(folder), rows, held.numbers, len(chosen), lambda name: (getattr(held, name)[p] for p in pieces), left)
+    _write(
+        Path(folder),
+        rows,
+        table_rows.numbers,
+        len(chosen),
+        lambda name: (getattr(table_rows, name)[p] for p in pieces),
+        left,
+    )
     return len(chosen)
 
 

@@ -62,7 +62,7 @@ def identity_of(manifest: Manifest) -> Identity:
     return Identity(manifest.fingerprint, manifest.seed, data)
 
 
-class Standing(NamedTuple):
+class RunProgress(NamedTuple):
     """The progress of a run when it begins to save: the steps done, and the checkpoint that it resumed from, if that is
     known.
     """
@@ -153,9 +153,9 @@ class Source:
         return self.manifest.step
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> RunProgress:
         """The progress of a run that resumes from here."""
-        return Standing(identity_of(self.manifest), self.step, self.place)
+        return RunProgress(identity_of(self.manifest), self.step, self.place)
 
     def require_seed(self, seed: int | None) -> None:
         """Raises DiagnosticError if a seed is given and the run was begun with another one."""
@@ -188,19 +188,21 @@ class Source:
         trainers, and not arrays with all steps.
         """
         here, had = Location(str(self.place)), self.manifest.mode
-        told: list[Diagnostic] = []
+        findings: list[Diagnostic] = []
         if steps == self.step:
-            told.append(warning("checkpoint-run", f"all {steps} steps were done before: nothing is left to do", here))
+            findings.append(
+                warning("checkpoint-run", f"all {steps} steps were done before: nothing is left to do", here)
+            )
         elif mode != had and ALONE not in (mode, had):
-            told.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
+            findings.append(warning("checkpoint-run", f"it was saved in mode {had}, and goes on in mode {mode}", here))
         had_rows = self.manifest.dealing is not None
         if steps > self.step and self.step and rows != had_rows:
             before, after = (
                 ("rows", "arrays") if had_rows else ("no rows of data", "rows, from those of its next step on")
             )
             message = f"it was fed {before}, and goes on with {after}; whether these are the same data is not compared"
-            told.append(warning("checkpoint-run", message, here))
-        return told
+            findings.append(warning("checkpoint-run", message, here))
+        return findings
 
 
 def require_program(manifest: Manifest, fingerprint: str, folder: str) -> None:
@@ -234,7 +236,12 @@ class Target:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], layout: Layout | None, standing: Standing | None, *, as_files: bool = True
+        self,
+        folder: str | os.PathLike[str],
+        layout: Layout | None,
+        standing: RunProgress | None,
+        *,
+        as_files: bool = True,
     ):
         self.folder = Path(folder)
         made = _make(folder)
@@ -295,10 +302,10 @@ def _make(path: str | os.PathLike[str]) -> list[Path]:
 
     Raises DiagnosticError if it can't be made or written to.
     """
-    folder, reason, made = Path(path), "", list[Path]()
+    folder, reason, new_folders = Path(path), "", list[Path]()
     try:
         require_local(path)
-        made = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+        new_folders = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
         folder.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()
         if (folder / MANIFEST).exists():
@@ -308,7 +315,7 @@ def _make(path: str | os.PathLike[str]) -> list[Path]:
         reason = f"can't be written: {detail}"
     if reason:
         raise DiagnosticError([error("checkpoint-target", reason, Location(os.fspath(path)))])
-    return made
+    return new_folders
 
 
 def _let_go(lock: FileLock, made: Sequence[Path]) -> None:
@@ -337,7 +344,7 @@ def _lock_folder(folder: Path, file: Path | None = None, *, shared: bool = False
     return lock
 
 
-def require_own(folder: Path, standing: Standing | None) -> None:
+def require_own(folder: Path, standing: RunProgress | None) -> None:
     """Raises DiagnosticError if a run with this progress would overwrite or remove other checkpoints in a folder."""
     there = numbered_checkpoints(folder)
     for _, name in there:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.checkpoint.layout import Layout, Placed, VariablePart
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout, VariablePart
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.ir.table_rules import takes_any_id
@@ -132,26 +132,26 @@ def gather(layout: Layout, scopes: Scopes, memory: Memory | None = None) -> Stat
     state = State(servers=layout.servers, memory=memory or {})
     findings: list[Diagnostic] = []
     for placed in layout.variables.values():
-        held = _held_values(placed, scopes)
-        if held and all(map(is_table, held.values())):
+        values_by_part = _held_values(placed, scopes)
+        if values_by_part and all(map(is_table, values_by_part.values())):
             width = max(placed.shape[-1], 1)
             width = 0 if takes_any_id(placed.shape) else width
-            starts = {part: part.offset // width if width else 0 for part in held}
-            state.large[placed.name] = [TablePart(starts[part], value) for part, value in held.items()]
+            starts = {part: part.offset // width if width else 0 for part in values_by_part}
+            state.large[placed.name] = [TablePart(starts[part], value) for part, value in values_by_part.items()]
             continue
-        if held and all(isinstance(value, TableState) for value in held.values()):
+        if values_by_part and all(isinstance(value, TableState) for value in values_by_part.values()):
             continue  # the large table contains it
-        if any(part not in held for part in placed.parts):
+        if any(part not in values_by_part for part in placed.parts):
             continue
-        problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
+        problems = [problem for part, value in values_by_part.items() if (problem := _misfit(placed, part, value))]
         findings += problems
         if not problems:
-            _take(state, placed, held)
+            _take(state, placed, values_by_part)
     raise_errors(findings)
     return state
 
 
-def values_held(placed: Placed, scopes: Scopes) -> dict[VariablePart, Value]:
+def values_held(placed: VariableLayout, scopes: Scopes) -> dict[VariablePart, Value]:
     """The values of a variable by its holders, not copied; of large tables all rows.
 
     Raises DiagnosticError as `gather` does.
@@ -161,7 +161,7 @@ def values_held(placed: Placed, scopes: Scopes) -> dict[VariablePart, Value]:
     return held
 
 
-def whole_of(placed: Placed, held: Mapping[VariablePart, Value]) -> Value:
+def whole_of(placed: VariableLayout, held: Mapping[VariablePart, Value]) -> Value:
     """The whole value of a variable other than a table: its parts joined, or else its first holder's value; None if
     there is none.
 
@@ -177,7 +177,7 @@ def whole_of(placed: Placed, held: Mapping[VariablePart, Value]) -> Value:
     return whole.reshape(placed.shape)
 
 
-def _held_values(placed: Placed, scopes: Scopes) -> dict[VariablePart, Value]:
+def _held_values(placed: VariableLayout, scopes: Scopes) -> dict[VariablePart, Value]:
     """The values of a variable by its holders, without optional ones that have none."""
     held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
     return {part: value for part, value in held.items() if value is not None} if placed.optional else held
@@ -192,7 +192,7 @@ def require_machines(layout: Layout, scopes: Scopes) -> None:
         raise DiagnosticError([error("checkpoint-place", text)])
 
 
-def _take(state: State, placed: Placed, held: Mapping[VariablePart, Value]) -> None:
+def _take(state: State, placed: VariableLayout, held: Mapping[VariablePart, Value]) -> None:
     if placed.table:
         state.tables[placed.name] = [own_copy(value) for value in held.values()]
         return
@@ -206,7 +206,7 @@ def _take(state: State, placed: Placed, held: Mapping[VariablePart, Value]) -> N
             state.copies.append(Copy(part, placed.name, own_copy(value)))
 
 
-def _misfit(placed: Placed, part: VariablePart, value: Value) -> Diagnostic | None:
+def _misfit(placed: VariableLayout, part: VariablePart, value: Value) -> Diagnostic | None:
     where = f"{part.name} on {part.machine}"
     reason = "has no value yet" if value is None else misfit(placed, part, value)
     if not reason:
@@ -214,7 +214,7 @@ def _misfit(placed: Placed, part: VariablePart, value: Value) -> Diagnostic | No
     return error("checkpoint-state", f"{where} {reason}", placed.declaration, focus=var_text(placed.name))
 
 
-def misfit(placed: Placed, part: VariablePart, value: Value) -> str:
+def misfit(placed: VariableLayout, part: VariablePart, value: Value) -> str:
     """The reason why a value can't be that of a part; empty if it can."""
     if placed.table:
         if not isinstance(value, SelectedRows):
@@ -245,7 +245,7 @@ def bitwise_equal(one: Value, other: Value) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def part_of(placed: Placed, part: VariablePart, whole: Value) -> Value:
+def part_of(placed: VariableLayout, part: VariablePart, whole: Value) -> Value:
     """The part of a whole value that one machine holds."""
     if isinstance(whole, LoDTensor) or (part.offset == 0 and part.shape == placed.shape):
         return whole
@@ -283,10 +283,12 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     other element types or dims.
     """
     same_servers = state.servers == layout.servers
-    own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
+    copies_by_part = {
+        copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")
+    }
     values: dict[str, dict[str, Value]] = {machine: {} for machine in layout.machines}
     findings: list[Diagnostic] = []
-    kept: list[str] = []
+    kept_names: list[str] = []
     for placed in layout.variables.values():
         known = [scopes[part.machine].get(part.name) for part in placed.holders]
         reason = _problem(placed, state, known)
@@ -300,15 +302,15 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
             _assign_rows(values, placed, state, known)
             continue
         for part in placed.holders:
-            copy = own.get(part)
+            copy = copies_by_part.get(part)
             if copy is not None and copy.origin == placed.name and not misfit(placed, part, copy.value):
                 values[part.machine][part.name] = own_copy(copy.value)
             elif placed.name in state.values and placed.parts:
                 values[part.machine][part.name] = own_copy(part_of(placed, part, state.values[placed.name]))
             else:
-                kept.append(f"{part.name} on {part.machine}")
+                kept_names.append(f"{part.name} on {part.machine}")
     raise_errors(findings)
-    return Assignment(values, tuple(kept))
+    return Assignment(values, tuple(kept_names))
 
 
 def _is_large(known: Sequence[Value]) -> bool:
@@ -316,7 +318,7 @@ def _is_large(known: Sequence[Value]) -> bool:
     return bool(known) and all(isinstance(value, LargeTable | TableState) for value in known)
 
 
-def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
+def _problem(placed: VariableLayout, state: State, known: Sequence[Value]) -> str:
     """The reason why a state can't give the value of a variable of the job; empty if it can. `known` are its holders'
     values now.
     """
@@ -326,7 +328,7 @@ def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
             return ""
         if name not in state.large:
             return f"{name} is a large table in the job, but not in the checkpoint"
-        want, have = known[0].dims, state.large[name][0].held.dims
+        want, have = known[0].dims, state.large[name][0].rows.dims
         return "" if have == want else f"a row of {name} has {list(have)} numbers, in the job {list(want)}"
     if name in state.large:
         return f"{name} is a large table in the checkpoint, but not in the job"
@@ -342,7 +344,9 @@ def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
     return f"{name} {reason}" if reason else ""
 
 
-def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: State, known: Sequence[Value]) -> None:
+def _assign_rows(
+    values: dict[str, dict[str, Value]], placed: VariableLayout, state: State, known: Sequence[Value]
+) -> None:
     """Gives every holder the rows of a large table that belong to its part."""
     if placed.name not in state.large:
         return  # the state of each row comes with the table
@@ -357,7 +361,7 @@ def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: Sta
             values[part.machine][part.name] = table_with(rows, table)
 
 
-def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State, scopes: Scopes) -> None:
+def _assign_table(values: dict[str, dict[str, Value]], placed: VariableLayout, state: State, scopes: Scopes) -> None:
     parts = state.tables[placed.name]
     table = merge_table_parts(placed.name, parts)
     if len(parts) != len(placed.parts):

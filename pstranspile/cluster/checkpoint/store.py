@@ -21,7 +21,7 @@ from pstranspile.cluster.checkpoint.manifest import (
     SAFETENSORS,
     FileEntry,
     Manifest,
-    Saved,
+    SavedValue,
     machine_file,
     manifest_bytes,
     memory_file,
@@ -94,18 +94,18 @@ class NewFolder:
         self.target = Path(os.path.abspath(target))
         self.entries: list[FileEntry] = []
         self.work = self.target
-        self._open = ExitStack()
+        self._resources = ExitStack()
 
     def __enter__(self) -> NewFolder:
         require_target(self.target)
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        held = self._open.enter_context(work_folder(self.target.parent, f".{self.target.name}.", ".part"))
+        held = self._resources.enter_context(work_folder(self.target.parent, f".{self.target.name}.", ".part"))
         self.work = held / self.target.name
         self.work.mkdir()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        self._resources.close()
 
     def write(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Writes a file of the folder, and records its size and hash in `entries`."""
@@ -244,7 +244,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
     return manifest
 
 
-def _values_to_write(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Value]]:
+def _values_to_write(layout: Layout, state: State, form: str) -> Iterator[tuple[SavedValue, Value]]:
     """Yields every value to write with its entry in the manifest; whole variables in the order of names."""
     together = {"files": "", "combined": COMBINED, "safetensors": SAFETENSORS}[form]
     for name, value in sorted(state.values.items()):
@@ -266,10 +266,10 @@ def _values_to_write(layout: Layout, state: State, form: str) -> Iterator[tuple[
             yield entry._replace(kind=MEMORY, machine=machine), value
 
 
-def _entry(name: str, file: str, value: Value) -> Saved:
+def _entry(name: str, file: str, value: Value) -> SavedValue:
     data = value.value if isinstance(value, SelectedRows) else value.data if isinstance(value, LoDTensor) else value
     kind = ROWS if isinstance(value, SelectedRows) else TENSOR
-    return Saved(name, file, kind, data.dtype.name, tuple(data.shape))
+    return SavedValue(name, file, kind, data.dtype.name, tuple(data.shape))
 
 
 def _pieces(path: str, values: list[tuple[str, Value]]) -> Iterable[bytes | memoryview]:
@@ -358,7 +358,7 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
     state = State(servers=manifest.servers, place=str(folder))
     tables: dict[str, dict[int, SelectedRows]] = {}
     memory: dict[str, dict[str, Value]] = {}
-    by_file: dict[str, list[Saved]] = {}
+    by_file: dict[str, list[SavedValue]] = {}
     for saved in manifest.values:
         by_file.setdefault(saved.file, []).append(saved)
     for path, entries in by_file.items():
@@ -389,7 +389,7 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
     return state
 
 
-def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator[tuple[Saved, Value]]:
+def _values(file: str, path: str, data: bytes, entries: list[SavedValue]) -> Iterator[tuple[SavedValue, Value]]:
     if path == SAFETENSORS:
         held = tensors_from_bytes(data, file)
         if sorted(held) != sorted(saved.name for saved in entries):
@@ -409,7 +409,7 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
         yield saved, value
 
 
-def _decode_values(reader: FieldReader, entries: list[Saved]) -> list[Value]:
+def _decode_values(reader: FieldReader, entries: list[SavedValue]) -> list[Value]:
     values: list[Value] = []
     for saved in entries:
         reader.begin(saved.name, most_bytes(prod(saved.shape) * 8))

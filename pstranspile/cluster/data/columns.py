@@ -22,7 +22,7 @@ from pstranspile.runtime.values import NUMPY_TYPES, Array, LoDTensor
 # The file columns for each input of a program: those that the user names, else the one of the input's name.
 
 
-class Mapped(NamedTuple):
+class ColumnMapping(NamedTuple):
     """An input, and the names of the file's columns that it takes, side by side."""
 
     input: Input
@@ -51,12 +51,12 @@ def inputs(program: Program) -> list[Input]:
     return result
 
 
-OnLeft: TypeAlias = "Callable[[str, Sequence[str]], object]"
+OnUnusedColumns: TypeAlias = "Callable[[str, Sequence[str]], object]"
 """Called with a file and the names of its columns that no input takes."""
 
 
 def ignore_unused_columns(_file: str, _columns: Sequence[str]) -> None:
-    """An `OnLeft` that does nothing."""
+    """An `OnUnusedColumns` that does nothing."""
 
 
 MOST_LISTED = 12
@@ -78,8 +78,8 @@ def map_columns(
     *,
     shown_by: str = "",
     notes: Sequence[Note] = (),
-    on_left: OnLeft = ignore_unused_columns,
-) -> list[Mapped]:
+    on_left: OnUnusedColumns = ignore_unused_columns,
+) -> list[ColumnMapping]:
     """The columns of each input; `there` are those of the file. A name may be a pattern: `f*`, in the file's order.
     `on_left` is called with those that no input takes.
 
@@ -94,7 +94,7 @@ def map_columns(
         if name not in names:
             hint = near(name, names) or (f"; inputs are {name_list(names)}" if names else "; the program has none")
             findings.append(error("data-column", f"columns are given for {name}, which is no input{hint}"))
-    result: list[Mapped] = []
+    result: list[ColumnMapping] = []
     missing = False
     for one in wanted:
         columns: list[str] = []
@@ -114,7 +114,7 @@ def map_columns(
                 message = f"{one.name} takes the column {name}, which is not among {shown}{hint}"
                 findings.append(error("data-column", message, place, notes=_hint(one.name, given)))
                 missing = True
-        result.append(Mapped(one, tuple(columns)))
+        result.append(ColumnMapping(one, tuple(columns)))
     if missing:
         more = [Note(f"all {len(there):,} columns are shown by: {shown_by}")] if len(there) > MOST_LISTED else []
         last = findings[-1]
@@ -209,15 +209,15 @@ class Column(NamedTuple):
             return self._part(rows.start, rows.stop)
         if not self.offsets:
             return Column(self.values[rows])
-        made: list[Array] = []
+        level_offsets: list[Array] = []
         for offsets in self.offsets:
             starts = offsets[rows]
             sizes = offsets[rows + 1] - starts
             ends = np.cumsum(sizes)
-            made.append(np.concatenate([[0], ends]))
+            level_offsets.append(np.concatenate([[0], ends]))
             total = int(ends[-1]) if len(ends) else 0
             rows = np.arange(total) + np.repeat(starts - ends + sizes, sizes)
-        return Column(self.values[rows], tuple(made))
+        return Column(self.values[rows], tuple(level_offsets))
 
     def _part(self, start: int, stop: int) -> Column:
         """The rows `start` to `stop`, without the latter."""

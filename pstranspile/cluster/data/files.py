@@ -8,7 +8,7 @@ from glob import glob, has_magic
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.cluster.data.columns import Chunk, Input, OnLeft, ignore_unused_columns
+from pstranspile.cluster.data.columns import Chunk, Input, OnUnusedColumns, ignore_unused_columns
 from pstranspile.ir.diagnostics import DiagnosticError, error, installing
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import is_address, open_regular, reason_for
@@ -128,14 +128,14 @@ def open_file(path: str) -> Any:
 class Unit(NamedTuple):
     """Rows that are read together: a row group, a batch of records, or a block of lines.
 
-    `first` is the number of its first row in the file, counted from 0. `place` is its number among the units of the
+    `first_row` is the number of its first row in the file, counted from 0. `place` is its number among the units of the
     file, or the byte that it begins with; `size` its bytes and `line` the lines before it, where it is a block, and
     `returns` says that its lines end in carriage returns alone.
     """
 
     file: str
     rows: int
-    first: int
+    first_row: int
     place: int
     size: int = 0
     line: int = 0
@@ -152,7 +152,7 @@ class ReadRequest(NamedTuple):
     columns: Mapping[str, Sequence[str]]
     names: Sequence[str] = ()
     separator: str = ""
-    on_left: OnLeft = ignore_unused_columns
+    on_left: OnUnusedColumns = ignore_unused_columns
 
 
 class FileReader(Protocol):

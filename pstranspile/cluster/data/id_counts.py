@@ -17,29 +17,29 @@ from pstranspile.runtime.run.feeds import row_of
 from pstranspile.runtime.values import Array, LoDTensor
 
 
-class Uncounted(NamedTuple):
+class UncountedIds(NamedTuple):
     """Ids that a table has no row for: how many there are, and of the first the id, the input, the step and the row of
     its batch, both counted from 0.
     """
 
     ids: int
-    first: int
+    first_id: int
     input: str
     step: int
     row: int
 
 
-class Counted(NamedTuple):
+class CountedIds(NamedTuple):
     """The counts of the tables whose ids are fed, those whose ids an op makes (table -> that op's lookup), and the ids
     that were not counted, by table.
     """
 
     counts: IdCounts
     lookups_of_computed_ids: Mapping[str, Op]
-    outside: Mapping[str, Uncounted]
+    uncounted_ids: Mapping[str, UncountedIds]
 
 
-def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps: int) -> Counted:
+def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps: int) -> CountedIds:
     """Counts the ids that a program is fed in so many steps, for each table that it looks rows up in.
 
     Ids that a table has no row for are not counted. Of a table with a row for every id, ids below 0 are not: there the
@@ -50,10 +50,10 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
         slot = facts_of(op.type).looks_up
         for table in op.inputs.get(slot, ()):
             looked_up.setdefault(table, []).append(op)
-    made: dict[str, Op] = {}
+    computed_lookups: dict[str, Op] = {}
     most = {table: _rows_of(program, table) for table in looked_up}
     numbers: dict[str, Counter[int]] = {table: Counter() for table in looked_up}
-    outside: dict[str, Uncounted] = {}
+    outside: dict[str, UncountedIds] = {}
     rows = 0
     for number in range(steps):
         values = step(number)
@@ -68,10 +68,14 @@ def count_ids(program: Program, step: Callable[[int], Mapping[str, Any]], steps:
                             known = outside.setdefault(table, _first_uncounted(values, name, number, wrong))
                             outside[table] = known._replace(ids=known.ids + int(wrong.sum()))
                     else:
-                        made.setdefault(table, op)
-    numbers = {table: counter for table, counter in numbers.items() if table not in made}
+                        computed_lookups.setdefault(table, op)
+    numbers = {table: counter for table, counter in numbers.items() if table not in computed_lookups}
     tables = {table: counts_of(counter) for table, counter in numbers.items()}
-    return Counted(IdCounts(rows, tables), made, {name: outside[name] for name in outside if name not in made})
+    return CountedIds(
+        IdCounts(rows, tables),
+        computed_lookups,
+        {name: outside[name] for name in outside if name not in computed_lookups},
+    )
 
 
 def _rows_of(program: Program, table: str) -> int | None:
@@ -95,10 +99,10 @@ def _ids(value: Any, rows: int | None) -> tuple[dict[int, int], Array | None]:
     return dict(zip(ids[first:last].tolist(), counts[first:last].tolist(), strict=True)), wrong
 
 
-def _first_uncounted(values: Mapping[str, Any], name: str, step: int, wrong: Array) -> Uncounted:
+def _first_uncounted(values: Mapping[str, Any], name: str, step: int, wrong: Array) -> UncountedIds:
     """The first of the ids that `wrong` marks, with 0 as their number."""
     place = np.argwhere(wrong)[0]
     row = row_of(values[name], int(place[0]))
     part = part_of(values, name)
     row = row if part is None else int(part.places[row])
-    return Uncounted(0, int(_array(values[name])[tuple(place)]), name, step, row)
+    return UncountedIds(0, int(_array(values[name])[tuple(place)]), name, step, row)

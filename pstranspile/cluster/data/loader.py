@@ -322,15 +322,15 @@ def _column_of(value: Any) -> Column:
 def _of_list(var: Var, value: Any) -> tuple[Any, str]:
     """A number or a list as an array of the declared element type, and the reason why it is none, "" if it is one."""
     try:
-        made = array_of(value)
+        array = array_of(value)
     except ValueError:
         return value, "is fed a list whose rows are not alike"
-    if made.dtype.kind not in "biuf" or var.dtype is None:
-        return made, "is fed a list that holds other things than numbers"
+    if array.dtype.kind not in "biuf" or var.dtype is None:
+        return array, "is fed a list that holds other things than numbers"
     with np.errstate(all="ignore"):
-        result = made.astype(NUMPY_TYPES[var.dtype])
-    if result.dtype.kind != "f" and not np.array_equal(result, made):
-        return made, f"is fed a list of numbers that {var.dtype.text} does not hold"
+        result = array.astype(NUMPY_TYPES[var.dtype])
+    if result.dtype.kind != "f" and not np.array_equal(result, array):
+        return array, f"is fed a list of numbers that {var.dtype.text} does not hold"
     return result, ""
 
 

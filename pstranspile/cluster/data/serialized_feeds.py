@@ -28,16 +28,16 @@ def serialize_value(value: Any) -> bytes:
     another process can't be given.
     """
     script = _script()
-    own = _Pickler()
+    pickler = _Pickler()
     try:
-        data = own.bytes_of(value)
+        data = pickler.bytes_of(value)
         problem = ""
     except DiagnosticError:
         raise
     except Exception as failed:  # whatever a user's objects raise when they are taken apart
         data, problem = b"", str(failed) or type(failed).__name__
-    if problem or (own.of_script and not script):
-        data = _by_value(value, problem or f"{own.of_script} is defined in no file")
+    if problem or (pickler.of_script and not script):
+        data = _by_value(value, problem or f"{pickler.of_script} is defined in no file")
         script = ""
     return pickle.dumps(([os.path.abspath(place) for place in sys.path], script, data))
 
@@ -65,13 +65,13 @@ class _Pickler:
         """The bytes of a value."""
         noted, buffer = self._of_script, io.BytesIO()
 
-        class Noting(pickle.Pickler):
+        class ScriptAwarePickler(pickle.Pickler):
             def reducer_override(self, obj: Any) -> Any:
                 if isinstance(obj, type | FunctionType) and obj.__module__ == _SCRIPT:
                     noted.append(obj.__qualname__)
                 return NotImplemented
 
-        Noting(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        ScriptAwarePickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
         return buffer.getvalue()
 
 

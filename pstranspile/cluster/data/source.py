@@ -280,7 +280,7 @@ class Line:
         return result
 
 
-class Deal:
+class RowAssignment:
     """The rows of a line of spans, dealt to a number of trainers in steps of `batch` rows."""
 
     def __init__(self, line: Sequence[UnitRows], trainers: int, batch: int):
@@ -328,17 +328,19 @@ class Deal:
         return full * (stop - start) + end - first
 
 
-def deals(line: Sequence[UnitRows], batch: int, dealt: Dealt, first: int, steps: int) -> list[tuple[int, Deal]]:
+def deals(
+    line: Sequence[UnitRows], batch: int, dealt: Dealt, first: int, steps: int
+) -> list[tuple[int, RowAssignment]]:
     """The deals of an epoch of `steps` steps that begins with the step `first`, each with the step it begins with."""
     ends = [*(step for step, _ in dealt[1:]), first + steps]
     changes = [(max(step, first), trainers) for (step, trainers), end in zip(dealt, ends, strict=True) if end > first]
     changes = [(step, trainers) for step, trainers in changes if step < first + steps]
-    result = [(first, Deal(line, changes[0][1], batch))]
+    result = [(first, RowAssignment(line, changes[0][1], batch))]
     for (before, _), (step, trainers) in pairwise(changes):
         if step > before:
-            result.append((step, Deal(result[-1][1].remaining_spans(step - before), trainers, batch)))
+            result.append((step, RowAssignment(result[-1][1].remaining_spans(step - before), trainers, batch)))
         else:
-            result[-1] = (step, Deal(line, trainers, batch))
+            result[-1] = (step, RowAssignment(line, trainers, batch))
     return result
 
 
@@ -374,7 +376,7 @@ Read = Callable[[int], Chunk]
 """Reads a unit, by its number."""
 
 
-class Made(NamedTuple):
+class StepFeed(NamedTuple):
     """The feed of a step, and its rows that can't be fed."""
 
     batch: Batch
@@ -391,9 +393,9 @@ class Schedule:
         self.in_epoch = -(-order.rows // batch)
         """Steps of an epoch."""
         self.steps = self.in_epoch * epochs
-        self._epoch_deals: tuple[int, list[tuple[int, Deal]]] = (-1, [])
+        self._epoch_deals: tuple[int, list[tuple[int, RowAssignment]]] = (-1, [])
 
-    def deal(self, step: int) -> tuple[int, int, Deal]:
+    def deal(self, step: int) -> tuple[int, int, RowAssignment]:
         """The epoch of a step, the number of the step within its deal, and this deal."""
         epoch = step // self.in_epoch
         known, result = self._epoch_deals
@@ -422,7 +424,7 @@ class Cursor:
     ):
         self._schedule = schedule
         self._trainer = trainer
-        self._read = read
+        self._read_unit = read
         self._on_bad = on_bad
         self._on_odd = on_odd
         self._units: dict[int, Future[Chunk]] = {}
@@ -459,7 +461,7 @@ class Cursor:
         """Shuts down the threads that read files; no more steps can be requested."""
         self._read_pool.shutdown(wait=False, cancel_futures=True)
 
-    def _make(self, step: int) -> Made:
+    def _make(self, step: int) -> StepFeed:
         epoch, number, deal = self._schedule.deal(step)
         spans = deal.spans(number, self._trainer)
         start, stop = deal.places(number, self._trainer)
@@ -477,7 +479,7 @@ class Cursor:
         values = {name: concat_columns([one[name] for one in columns]).value() for name in columns[0]}
         part = Part(places, deal.total(number))
         whole = deal.trainers == 1 and not bad
-        return Made(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
+        return StepFeed(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
 
     def _look_for_odd(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
         """Reports NaN and infinity in rows of a unit that are fed. `kept` marks the good ones among `rows` (None:
@@ -489,7 +491,7 @@ class Cursor:
                 fed = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
                 self._on_odd(unit, shown, what, (fed if kept is None else fed[kept])[wrong])
 
-    def _nothing(self, deal: Deal) -> Any:
+    def _nothing(self, deal: RowAssignment) -> Any:
         """The columns of an empty batch."""
         span = (deal.piece(self._trainer).spans or self._schedule.order.line(0))[0]
         return self._unit(span.unit).result().take(range(0))[0]
@@ -506,7 +508,7 @@ class Cursor:
     def _unit(self, unit: int) -> Future[Chunk]:
         """The rows of a unit, as a future. Reading begins with the first call."""
         if unit not in self._units:
-            self._units[unit] = self._read_pool.submit(self._read, unit)
+            self._units[unit] = self._read_pool.submit(self._read_unit, unit)
         return self._units[unit]
 
 
@@ -629,7 +631,7 @@ class Data:
         def on_odd(number: int, column: str, what: str, numbers: Array) -> None:
             unit = rows.units[number]
             for row in numbers.tolist():
-                self.holds_odd(NotFinite(unit.file, column, unit.first + row + 1, what))
+                self.holds_odd(NotFinite(unit.file, column, unit.first_row + row + 1, what))
 
         cursors = [Cursor(schedule, trainer, rows.read, self._note, on_odd) for trainer in range(len(programs))]
         return list(cursors), schedule.steps
@@ -647,7 +649,7 @@ class Data:
             if first <= place < first + span.rows:
                 order, unit = self._schedule.order.row_order(epoch, span.unit), self._rows[1].units[span.unit]
                 row = span.start + place - first
-                return unit.file, unit.first + (row if order is None else int(order[row])) + 1
+                return unit.file, unit.first_row + (row if order is None else int(order[row])) + 1
             first += span.rows
         raise IndexError(f"step {step} has no row {place} (steps and rows count from 0 here)")
 
@@ -837,9 +839,9 @@ class _AllUnits:
         now.
         """
         for unit in self.units:
-            if unit.file == file and 0 < row - unit.first <= unit.rows and unit.size:
+            if unit.file == file and 0 < row - unit.first_row <= unit.rows and unit.size:
                 try:
-                    return unit.line + int(lines_of(read_block(unit)).numbers[row - unit.first - 1]) + 1
+                    return unit.line + int(lines_of(read_block(unit)).numbers[row - unit.first_row - 1]) + 1
                 except (DiagnosticError, IndexError):
                     return 0
         return 0
@@ -873,7 +875,7 @@ def without_unknown_ids(chunk: Chunk, unit: Unit, tables: Mapping[str, Sequence[
     bad: dict[int, LeftOut] = {}
     for row, reason in sorted(reasons.items()):
         line = 0 if lines is None else unit.line + int(lines[row]) + 1
-        bad[row] = LeftOut(unit.file, unit.first + row + 1, reason, line)
+        bad[row] = LeftOut(unit.file, unit.first_row + row + 1, reason, line)
     return chunk.with_bad_rows(bad)
 
 

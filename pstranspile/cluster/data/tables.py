@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
+from pstranspile.cluster.data.columns import Chunk, Column, ColumnMapping, Input, map_columns
 from pstranspile.cluster.data.files import ReadRequest, Unit, data_file_error, open_file, require_pyarrow
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, raise_errors, shell_word
 from pstranspile.ir.model import Location
@@ -193,14 +193,14 @@ def columns_of(values: Sequence[int], inside: Sequence[int]) -> list[int]:
 # Conversion of Arrow columns to inputs. A column of lists is ragged, or has one width; several stand side by side.
 
 
-class Converted(NamedTuple):
+class ConvertedColumns(NamedTuple):
     """The columns by input, and the reason why a row can't be fed, by the row's number."""
 
     columns: dict[str, Column]
     bad: Mapping[int, str]
 
 
-def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
+def convert(table: Any, mapped: Sequence[ColumnMapping], file: str) -> ConvertedColumns:
     """Converts the good rows of an Arrow table to the columns of inputs. Raises DiagnosticError for a wrong type."""
     numbers = np.arange(table.num_rows)
     bad: dict[int, str] = {}
@@ -212,7 +212,7 @@ def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
             for row, reason in conversion.bad.items():
                 wrong.setdefault(row, reason)
         if not wrong:
-            return Converted(columns, dict(sorted(bad.items())))
+            return ConvertedColumns(columns, dict(sorted(bad.items())))
         bad.update((int(numbers[row]), reason) for row, reason in wrong.items())
         good = np.ones(len(numbers), bool)
         good[list(wrong)] = False
@@ -223,7 +223,7 @@ def convert(table: Any, mapped: Sequence[Mapped], file: str) -> Converted:
 class _Conversion:
     """The conversion of one input's column; `bad` are the rows that have no value for it."""
 
-    def __init__(self, mapped: Mapped, table: Any, file: str):
+    def __init__(self, mapped: ColumnMapping, table: Any, file: str):
         self.input = mapped.input
         self.names = mapped.columns
         self.table = table
@@ -399,12 +399,14 @@ def type_of(one: Input) -> Any:
     return pyarrow.from_numpy_dtype(np.dtype(one.dtype))
 
 
-def chunk_of(table: Any, mapped: Sequence[Mapped], unit: Unit, line: Callable[[int], int] | None = None) -> Chunk:
+def chunk_of(
+    table: Any, mapped: Sequence[ColumnMapping], unit: Unit, line: Callable[[int], int] | None = None
+) -> Chunk:
     """The rows of a unit, from the Arrow table with them; `line` gives the line of a row, if it has one."""
     with reading(unit.file):
         made = convert(table, mapped, unit.file)
     bad = {
-        row: LeftOut(unit.file, unit.first + row + 1, reason, line(row) if line is not None else 0)
+        row: LeftOut(unit.file, unit.first_row + row + 1, reason, line(row) if line is not None else 0)
         for row, reason in made.bad.items()
     }
     return Chunk(table.num_rows, made.columns, bad, {one.input.name: one.columns for one in mapped})
@@ -452,7 +454,7 @@ def _require_size(file: str, size: int, taken: int, what: str) -> None:
         raise data_file_error(file, f"{message}; write smaller ones, of which one is read at a time")
 
 
-def _require_types(mapped: Sequence[Mapped], schema: Any, file: str) -> None:
+def _require_types(mapped: Sequence[ColumnMapping], schema: Any, file: str) -> None:
     """Raises DiagnosticError for columns that hold no numbers, or other ones or more or fewer than the input takes,
     before they are read and expanded.
     """
@@ -483,7 +485,7 @@ def other_width(one: Input, columns: Sequence[str], width: int, held: Sequence[s
 
 
 def require_widths(
-    mapped: Sequence[Mapped], width_of: Callable[[str], int | None], file: str, held: Sequence[str]
+    mapped: Sequence[ColumnMapping], width_of: Callable[[str], int | None], file: str, held: Sequence[str]
 ) -> None:
     """Raises DiagnosticError for inputs whose columns hold more or fewer numbers in a row than they take, as far as
     this is known before rows are read: `width_of` gives the numbers of a column, None where rows differ, and `held`
@@ -509,7 +511,7 @@ def _shown_by(imports: str, schema: str, file: str) -> str:
     return f'python -c "{imports}, sys; print(*{schema}.names)" {shell_word(file)}'
 
 
-def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
+def _columns_of(mapped: Sequence[ColumnMapping]) -> list[str]:
     return list(dict.fromkeys(name for one in mapped for name in one.columns))
 
 
@@ -529,7 +531,7 @@ class ParquetReader:
             self._parquet = parquet.ParquetFile(source or file, pre_buffer=True)
             schema = self._parquet.schema_arrow
             self._size: int = source.size() if source else os.path.getsize(file)
-        self._alone = Lock()
+        self._lock = Lock()
         seeing = _shown_by("import pyarrow.parquet as p", "p.read_schema(sys.argv[1])", file)
         self._column_map = map_columns(
             wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
@@ -548,7 +550,7 @@ class ParquetReader:
 
     def read(self, unit: Unit) -> Chunk:
         """The rows of a row group."""
-        with reading(self.file), self._alone:
+        with reading(self.file), self._lock:
             taken = _WIDEST * self._values(unit)
             _require_size(self.file, self._size, taken, f"row group {unit.place + 1}")
             table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._column_map))
@@ -576,7 +578,7 @@ class ArrowReader:
         with reading(file):
             source = _source(file) or pyarrow.memory_map(file)
             schema = pyarrow.ipc.open_file(source).schema
-        self._alone = Lock()
+        self._lock = Lock()
         seeing = _shown_by("import pyarrow as p", "p.ipc.open_file(sys.argv[1]).schema", file)
         self._column_map = map_columns(
             wanted.inputs, wanted.columns, schema.names, file, shown_by=seeing, on_left=wanted.on_left
@@ -602,15 +604,15 @@ class ArrowReader:
             found = batches(read, self._size)
             values = [columns_of(batch.values, [_nodes(kind) for kind in kinds]) for batch in found]
             if None in known:  # columns of views, whose number of buffers differs between batches
-                held = [[sum(batch.buffers)] * len(kinds) for batch in found]
+                sizes_of_batches = [[sum(batch.buffers)] * len(kinds) for batch in found]
             else:
-                held = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
+                sizes_of_batches = [columns_of(batch.buffers, [count or 0 for count in known]) for batch in found]
             shared = sum(sum(batch.buffers) for batch in dictionaries(read, self._size))
         except (ValueError, struct.error) as problem:
             raise data_file_error(self.file, f"it can't be read: {problem}") from None
         _require_size(self.file, self._size, shared, "what the dictionaries of columns hold")
         numbers = [_WIDEST * sum(counts[field] for field in fields) for counts in values]
-        expanded = [sum(sizes[field] for field in fields) for sizes in held]
+        expanded = [sum(sizes[field] for field in fields) for sizes in sizes_of_batches]
         return found, [max(pair) for pair in zip(numbers, expanded, strict=True)]
 
     def units(self) -> list[Unit]:
@@ -626,7 +628,7 @@ class ArrowReader:
         """The rows of a batch of records."""
         import pyarrow
 
-        with reading(self.file), self._alone:
+        with reading(self.file), self._lock:
             _require_size(self.file, self._size, self._batch_bytes[unit.place], f"batch {unit.place + 1}")
             table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)]).select(
                 _columns_of(self._column_map)

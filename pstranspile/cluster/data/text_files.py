@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.cluster.data.columns import Chunk, Column, Input, Mapped, map_columns
+from pstranspile.cluster.data.columns import Chunk, Column, ColumnMapping, Input, map_columns
 from pstranspile.cluster.data.files import ReadRequest, Unit, data_file_error, open_file, require_pyarrow
 from pstranspile.cluster.data.tables import chunk_of, reading, require_widths, type_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, shell_word
@@ -68,7 +68,7 @@ def lines_of(data: bytes) -> Lines:
     return Lines(data, starts[full], stops[full], np.flatnonzero(full))
 
 
-class _Returns:
+class _CarriageReturnFile:
     """A file whose lines end in carriage returns alone (CR), as text of old Macs does, with line feeds in place of
     them: each byte stays where it is.
     """
@@ -76,7 +76,7 @@ class _Returns:
     def __init__(self, stream: Any):
         self._stream = stream
 
-    def __enter__(self) -> _Returns:
+    def __enter__(self) -> _CarriageReturnFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,7 +128,7 @@ _LINE_END = Pattern(rb"\r(?!\n)|\n")
 def _open_lines(file: str, *, returns: bool) -> Any:
     """Opens a file of lines; where they end in carriage returns alone (`returns`), these are read as line feeds."""
     stream = open_file(file)
-    return _Returns(stream) if returns else stream
+    return _CarriageReturnFile(stream) if returns else stream
 
 
 def blocks(file: str, *, returns: bool = False) -> Generator[tuple[int, bytes]]:
@@ -350,7 +350,7 @@ class _Slot(NamedTuple):
     values.
     """
 
-    first: Array
+    first_words: Array
     count: Array
 
 
@@ -402,7 +402,7 @@ class _Block:
             columns = {name: column.take(kept) for name, column in columns.items()}
         bad: dict[int, LeftOut] = {}
         for row in sorted(self.reasons):
-            number, line = self.unit.first + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
+            number, line = self.unit.first_row + row + 1, self.unit.line + int(self.lines.numbers[row]) + 1
             bad[row] = LeftOut(self.unit.file, number, self.reasons[row], line)
         return Chunk(len(self.lines), columns, bad)
 
@@ -433,7 +433,7 @@ class _Block:
             return rows, at, ends
         self.reasons.update(dict.fromkeys(rows[~good].tolist(), reason))
         for name, slot in slots.items():
-            slots[name] = _Slot(slot.first[good], slot.count[good])
+            slots[name] = _Slot(slot.first_words[good], slot.count[good])
         return rows[good], at[good], ends[good]
 
     def _fitting(self, rows: Array, slots: dict[str, _Slot]) -> Array:
@@ -451,7 +451,7 @@ class _Block:
         """The column of an input; the values of rows with words that are no such numbers are arbitrary."""
         ends = np.cumsum(slot.count)
         total = int(ends[-1]) if len(ends) else 0
-        chosen = np.arange(total) + np.repeat(slot.first - ends + slot.count, slot.count)
+        chosen = np.arange(total) + np.repeat(slot.first_words - ends + slot.count, slot.count)
         make = floats if one.dtype.startswith("float") else integers
         values, wrong = make(self.words, self.numbers, chosen)
         for place in np.flatnonzero(wrong).tolist():
@@ -479,7 +479,7 @@ from 0.
 """
 
 
-class Why(NamedTuple):
+class RowDefect(NamedTuple):
     """The reason why a row can't be fed, and the column of the text that is concerned, counted from 1; 0 for the whole
     row.
     """
@@ -507,18 +507,18 @@ def _describe_valid_numbers(kind: str) -> str:
     return f"whole number of {bits[1]} bits" if bits else "number"
 
 
-def _why_of_cells(text: bytes, said: str) -> Why:
+def _why_of_cells(text: bytes, said: str) -> RowDefect:
     """The reason why a row of CSV can't be fed, from Arrow's message about it."""
     shape = _OF_CELLS.match(said)
     if shape:
         cells = f"{shape[2]} cell{'' if shape[2] == '1' else 's'}"
         quote = "; a quote in it is not closed" if text.count(b'"') % 2 else ""
-        return Why(f"it has {cells}, and the file has {shape[1]} columns{quote}")
+        return RowDefect(f"it has {cells}, and the file has {shape[1]} columns{quote}")
     cell = _OF_A_CELL.match(said)
     if cell is None:
-        return Why(said)
+        return RowDefect(said)
     value = cell["value"] if cell["word"] is None else cell["word"]
-    return Why(
+    return RowDefect(
         f"{cell['name']}: {_short(value)} is no {_describe_valid_numbers(cell['kind'] or cell['type'])}",
         _column(text, value),
     )
@@ -549,7 +549,7 @@ _SURROGATE = Pattern("[\ud800-\udfff]")
 """Half of a character: JSON writes those of many scripts as two halves."""
 
 
-def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool], truths: Collection[str] = ()) -> Why:
+def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool], truths: Collection[str] = ()) -> RowDefect:
     """The reason why a line of JSON can't be fed, from Arrow's message about it.
 
     `wanted` has the names of columns, and whether their values are whole numbers; those of `truths` are true or false.
@@ -570,45 +570,45 @@ def _why_of_objects(text: bytes, said: str, wanted: Mapping[str, bool], truths: 
         return result
 
     try:
-        held: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_float=real)
+        document: Any = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_float=real)
     except (ValueError, RecursionError) as problem:
         fault = json_fault(problem)
-        return Why(f"it is no JSON: {fault.reason}", fault.column)
-    if not isinstance(held, dict):
-        return Why(f"a JSON object is expected, {_short(held)} is there")
-    row = cast("dict[str, Any]", held)
+        return RowDefect(f"it is no JSON: {fault.reason}", fault.column)
+    if not isinstance(document, dict):
+        return RowDefect(f"a JSON object is expected, {_short(document)} is there")
+    row = cast("dict[str, Any]", document)
     for name in twice:
-        return Why(f"{name} stands twice", text.decode("utf-8").rfind(json_of(name)) + 1)
+        return RowDefect(f"{name} stands twice", text.decode("utf-8").rfind(json_of(name)) + 1)
     for name, whole in wanted.items():
         for value in _numbers_in(row.get(name)):
             if name in truths:
                 if not isinstance(value, bool):
                     reason = f"{name}: {_short(value)} is not true or false, which the first line has there"
-                    return Why(reason, _column(text, json_of(name)))
+                    return RowDefect(reason, _column(text, json_of(name)))
                 continue
             fits = isinstance(value, int | float) and not isinstance(value, bool)
             if not fits or (whole and not isinstance(value, int)):
                 kind = "whole number" if whole else "number"
                 shown = json_of(value)
-                return Why(
+                return RowDefect(
                     f"{name}: {_short(value)} is no {kind}", _column(text, shown) or _column(text, json_of(name))
                 )
             if whole and not -(1 << 63) <= value < 1 << 64:
-                return Why(f"{name}: {value} is no id of 64 bits", _column(text, str(value)))
+                return RowDefect(f"{name}: {value} is no id of 64 bits", _column(text, str(value)))
     for name in wanted:
         if "changed from" in said and f"(/{name}" in said:
             lists = "in lists as deep as in the first line"
-            return Why(
+            return RowDefect(
                 f"{name}: numbers are expected {lists}, {_short(row.get(name))} is there", _column(text, json_of(name))
             )
     for literal in large:
-        return Why(f"{literal[:LONGEST_SHOWN]} is larger than a number of 64 bits can be", _column(text, literal))
-    half = _SURROGATE.search(json.dumps(held, ensure_ascii=False))
+        return RowDefect(f"{literal[:LONGEST_SHOWN]} is larger than a number of 64 bits can be", _column(text, literal))
+    half = _SURROGATE.search(json.dumps(document, ensure_ascii=False))
     if half is not None:
         escape = f"\\u{ord(half[0]):04x}"
         at = text.decode("utf-8").lower().find(escape) + 1
-        return Why(f"{escape} is half of a character, and stands without the other half", at)
-    return Why(said)
+        return RowDefect(f"{escape} is half of a character, and stands without the other half", at)
+    return RowDefect(said)
 
 
 def _numbers_in(value: Any) -> Generator[Any]:
@@ -628,12 +628,12 @@ class LineReader:
     def __init__(
         self,
         file: str,
-        mapped: Sequence[Mapped],
+        mapped: Sequence[ColumnMapping],
         header: int,
         parse: Callable[[bytes], Any],
         *,
         objects: bool = False,
-        why: Callable[[bytes, str], Why],
+        why: Callable[[bytes, str], RowDefect],
     ):
         self.file = file
         self._objects = objects
@@ -665,26 +665,26 @@ class LineReader:
             table = self._parse(left)
         return self._chunk(table, unit, data, reasons)
 
-    def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, Why]) -> Chunk:
+    def _chunk(self, table: Any, unit: Unit, data: bytes, reasons: dict[int, RowDefect]) -> Chunk:
         kept = np.array([row for row in range(unit.rows) if row not in reasons]) if reasons else np.arange(unit.rows)
-        made = chunk_of(table, self._column_map, unit)
-        if not reasons and not made.bad:
-            return made
-        reasons = {**reasons, **{int(kept[row]): Why(bad.reason) for row, bad in made.bad.items()}}
+        chunk = chunk_of(table, self._column_map, unit)
+        if not reasons and not chunk.bad:
+            return chunk
+        reasons = {**reasons, **{int(kept[row]): RowDefect(bad.reason) for row, bad in chunk.bad.items()}}
         lines = lines_of(data)
         bad = {
             row: LeftOut(
                 self.file,
-                unit.first + row + 1,
+                unit.first_row + row + 1,
                 reasons[row].reason,
                 unit.line + int(lines.numbers[row]) + 1,
                 reasons[row].column,
             )
             for row in sorted(reasons)
         }
-        return Chunk(unit.rows, made.columns, bad, made.names)
+        return Chunk(unit.rows, chunk.columns, bad, chunk.names)
 
-    def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, Why]) -> None:
+    def _search(self, lines: Lines, rows: Sequence[int], reasons: dict[int, RowDefect]) -> None:
         """Records the rows among `rows` that can't be parsed, with the reasons."""
         import pyarrow
 
@@ -714,7 +714,7 @@ _NULL = Pattern(rb"(?:^|[}\n\xbf])[ \t\r]*null")
 """Matches a null that may be a JSON value of its own: on a line, or after an object."""
 
 
-def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, Why]:
+def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, RowDefect]:
     """The rows of a block that must not be given to Arrow, with the reasons. `first`: the block begins the file;
     `objects`: its lines are JSON.
 
@@ -724,14 +724,14 @@ def _unfit(data: bytes, first: bool, objects: bool) -> dict[int, Why]:
     null = objects and b"null" in data and _NULL.search(data) is not None
     if not (marked or null):
         return {}
-    result: dict[int, Why] = {}
+    result: dict[int, RowDefect] = {}
     lines = lines_of(data)
     for row in range(len(lines)):
         text = lines.text(row)
         if text.startswith(_MARK) and not (first and not row):
-            result[row] = Why("it begins with a byte order mark")
+            result[row] = RowDefect("it begins with a byte order mark")
         elif null and _NULL.search(text) is not None and not _is_object(text):
-            result[row] = Why("it is no JSON object")
+            result[row] = RowDefect("it is no JSON object")
     return result
 
 
@@ -767,14 +767,14 @@ def _about_names(names: Sequence[str]) -> list[Note]:
     return [Note(f"{taken}; if it is a row, --names names them")]
 
 
-class _Separated(NamedTuple):
+class _UnexpectedSeparator(NamedTuple):
     """A separator other than the expected one, and what to say about it."""
 
     sign: bytes
     note: str
 
 
-def _about_separator(line: bytes, delimiter: str) -> _Separated | None:
+def _about_separator(line: bytes, delimiter: str) -> _UnexpectedSeparator | None:
     """The separator of a line that lacks the delimiter; None if there is none, or if the line has the delimiter."""
     if delimiter.encode() in line:
         return None
@@ -787,7 +787,7 @@ def _about_separator(line: bytes, delimiter: str) -> _Separated | None:
     note = (
         f"the fields of its first line stand between {'tabs' if shown == 'tab' else shown}, which --separator {shown}"
     )
-    return _Separated(sign, f"{note} says (in Python: separator={python})")
+    return _UnexpectedSeparator(sign, f"{note} says (in Python: separator={python})")
 
 
 _LETTERS = "abc"
@@ -973,7 +973,7 @@ def _ids_of(data: bytes, name: str) -> list[Any]:
         raise pyarrow.ArrowInvalid("a line is no JSON object") from None
 
 
-def _with_large_ids(mapped: Sequence[Mapped], parse: Callable[[bytes, Any], Any]) -> Callable[[bytes], Any]:
+def _with_large_ids(mapped: Sequence[ColumnMapping], parse: Callable[[bytes, Any], Any]) -> Callable[[bytes], Any]:
     """A function that parses lines to a table, also lines with ids of 64 bits that int64 can't hold.
 
     `parse` is called with lines and the type for ids; in the last attempt the type is None, and ids are converted one

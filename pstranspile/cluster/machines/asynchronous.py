@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines.message import GET, GET_ROWS, Message
-from pstranspile.cluster.machines.network import Machine, Waiting
+from pstranspile.cluster.machines.network import Machine, WaitReason
 from pstranspile.cluster.machines.server import (
     Block,
     Server,
@@ -117,7 +117,7 @@ class AsynchronousServer(Server):
             self._rates.apply([])
             self.forget_copies({message.variable, *self._rates.changes})
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """Always None: an asynchronous server takes every message at once."""
         return None
 

@@ -21,7 +21,7 @@ COLUMN = 18
 
 
 class Arrow(NamedTuple):
-    """Similar messages that went together. `occurrence` happened to them at `tick`; they were sent at `posted`."""
+    """Similar messages that went together. `occurrence` happened to them at `tick`; they were sent at `post_tick`."""
 
     occurrence: str
     kind: str
@@ -29,7 +29,7 @@ class Arrow(NamedTuple):
     target: str
     trainer: int
     step: int
-    posted: int
+    post_tick: int
     tick: int
     names: tuple[str, ...]
     bytes: int
@@ -159,7 +159,7 @@ def _line(arrow: Arrow, machines: Sequence[str], column: int) -> str:
 # The message-sequence chart as a picture: a colour for each kind of message, a band where a step begins.
 
 
-class Look(NamedTuple):
+class MessageStyle(NamedTuple):
     """How messages are drawn, and what the legend calls them."""
 
     name: str
@@ -167,20 +167,20 @@ class Look(NamedTuple):
     kinds: tuple[str, ...]
 
 
-LOOKS = (
-    Look("gradients and other values sent", "#0072b2", (kinds.SEND, kinds.NOTIFY)),
-    Look("collective operations", "#0072b2", (kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kinds.STATEMENT)),
-    Look("requests for variables", "#777777", (kinds.GET, kinds.GET_NOW, kinds.GET_ROWS)),
-    Look("lookups of rows", "#9440a0", (kinds.LOOKUP, kinds.PREFETCH)),
-    Look("answers", "#00855f", (kinds.REPLY,)),
-    Look("barriers", "#d07000", (kinds.SEND_BARRIER, kinds.FETCH_BARRIER)),
-    Look("leaving and saving", "#222222", (kinds.COMPLETE, kinds.CHECKPOINT, kinds.SHRINK)),
+MESSAGE_STYLES = (
+    MessageStyle("gradients and other values sent", "#0072b2", (kinds.SEND, kinds.NOTIFY)),
+    MessageStyle("collective operations", "#0072b2", (kinds.COLLECTIVE, kinds.PIECE, kinds.TOTAL, kinds.STATEMENT)),
+    MessageStyle("requests for variables", "#777777", (kinds.GET, kinds.GET_NOW, kinds.GET_ROWS)),
+    MessageStyle("lookups of rows", "#9440a0", (kinds.LOOKUP, kinds.PREFETCH)),
+    MessageStyle("answers", "#00855f", (kinds.REPLY,)),
+    MessageStyle("barriers", "#d07000", (kinds.SEND_BARRIER, kinds.FETCH_BARRIER)),
+    MessageStyle("leaving and saving", "#222222", (kinds.COMPLETE, kinds.CHECKPOINT, kinds.SHRINK)),
 )
 """The kinds of messages, in colours that most people with a colour vision deficiency can distinguish."""
 
-TROUBLE = Look("lost, or come twice", "#cc0000", ())
+TROUBLE = MessageStyle("lost, or come twice", "#cc0000", ())
 
-_OF_KIND = {kind: look for look in LOOKS for kind in look.kinds}
+_OF_KIND = {kind: look for look in MESSAGE_STYLES for kind in look.kinds}
 
 _ROW = 22
 """The height of a row, in pixels."""
@@ -216,7 +216,7 @@ def chart_svg(recorder: Recorder, first: int, last: int) -> str:
     labels = labels_of(recorder, rows)
     page = _Page(machines_of(recorder, rows), rows, labels)
     used = {_look(row) for row in rows if isinstance(row, Arrow)}
-    looks = [look for look in (*LOOKS, TROUBLE) if look in used]
+    looks = [look for look in (*MESSAGE_STYLES, TROUBLE) if look in used]
     top, legend = _head(rows, looks, page)
     parts: list[str] = []
     bands: list[str] = []
@@ -238,11 +238,11 @@ def chart_svg(recorder: Recorder, first: int, last: int) -> str:
     return "\n".join([head, *_markers(looks), paper, *legend, *lines, *bands, *parts, "</svg>"]) + "\n"
 
 
-def _look(arrow: Arrow) -> Look:
+def _look(arrow: Arrow) -> MessageStyle:
     return _OF_KIND[arrow.kind] if arrow.occurrence == DELIVER else TROUBLE
 
 
-def _markers(looks: Sequence[Look]) -> Iterator[str]:
+def _markers(looks: Sequence[MessageStyle]) -> Iterator[str]:
     """The SVG definition of an arrowhead for each colour."""
     yield "<defs>"
     for colour in dict.fromkeys(look.colour for look in looks):
@@ -253,7 +253,7 @@ def _markers(looks: Sequence[Look]) -> Iterator[str]:
     yield "</defs>"
 
 
-def _head(rows: Sequence[Row], looks: Sequence[Look], page: _Page) -> tuple[float, list[str]]:
+def _head(rows: Sequence[Row], looks: Sequence[MessageStyle], page: _Page) -> tuple[float, list[str]]:
     """The vertical position below the title and the legend, where the rows begin, and the SVG elements of both."""
     steps = [row.name for row in rows if isinstance(row, Section)]
     steps_shown = "nothing" if not steps else steps[0] if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
@@ -308,5 +308,5 @@ def _arrow(arrow: Arrow, label: str, y: float, page: _Page) -> Iterator[str]:
 
 def _tooltip(arrow: Arrow, label: str) -> str:
     """The whole label of an arrow, when and between which machines it went, and the variables."""
-    when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.posted}, {arrow.occurrence} at tick {arrow.tick}"
+    when = f"{arrow.source} to {arrow.target}, sent at tick {arrow.post_tick}, {arrow.occurrence} at tick {arrow.tick}"
     return "\n".join([label, when, *(name for name in arrow.names if name and len(arrow.names) > 1)])

@@ -186,7 +186,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
     geo = any(server.mode == 3 for server in servers.values())
     missing: dict[str, Op] = {}
     for trainer in trainers:
-        for program in trainer.role.all:
+        for program in trainer.role.all_programs:
             for op in program.main_block.ops:
                 talking = exchanges_messages(op.type) and not (geo and op.type == "send")
                 named = [*text_list(op, "epmap"), *text_list(op, "endpoints")] if talking else ()
@@ -325,7 +325,7 @@ def require_lists(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     """
     geo = any(server.mode == 3 for server in servers)
     findings: dict[int, Diagnostic] = {}
-    for program in {id(p): p for trainer in trainers for p in trainer.role.all}.values():
+    for program in {id(p): p for trainer in trainers for p in trainer.role.all_programs}.values():
         for op in program.main_block.ops:
             if op.type in _LISTS and not (geo and op.type == "send"):
                 unequal = next((counts for counts in _LISTS[op.type](op) if len(set(counts.values())) > 1), None)
@@ -395,7 +395,7 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     """
     endpoints = {server.endpoint: server.name for server in servers if server.mode == 0}
     findings: dict[int, Diagnostic] = {}
-    for program, starting in {id(p): (p, p is t.role.startup) for t in trainers for p in t.role.all}.values():
+    for program, starting in {id(p): (p, p is t.role.startup) for t in trainers for p in t.role.all_programs}.values():
         misplaced: dict[int, tuple[Op, str, list[str]]] = {}
         for endpoint, ops in _places(program).items():
             for op, reason in _misplaced_ops(ops, starting) if endpoint in endpoints else ():
@@ -556,12 +556,12 @@ class Cluster:
         members: dict[str, dict[int, Machine]] = {}
         ops: dict[str, dict[str, Op]] = {}
         for trainer in self.trainers:
-            for program in trainer.role.all:
+            for program in trainer.role.all_programs:
                 for op in program.main_block.ops:
                     if is_collective(op.type):
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
                         ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
-        known = known_operations(program for trainer in self.trainers for program in trainer.role.all)
+        known = known_operations(program for trainer in self.trainers for program in trainer.role.all_programs)
         made = [
             ring
             for name in sorted(members)
@@ -637,7 +637,7 @@ class Cluster:
         """Links the trainer to every server that its programs name. The message that it leaves is sent on these
         links.
         """
-        ops = [op for program in trainer.role.all for op in program.main_block.ops]
+        ops = [op for program in trainer.role.all_programs for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
         servers = [
             link_to(trainer, self.by_endpoint, endpoint, op)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.message import FETCH_BARRIER, GET, GET_ROWS, NOTIFY, SEND, SEND_BARRIER, Message
-from pstranspile.cluster.machines.network import Link, Machine, Waiting
+from pstranspile.cluster.machines.network import Link, Machine, WaitReason
 from pstranspile.cluster.machines.placement import Placement, merge_gradients, split_rows, with_each_row_once
 from pstranspile.cluster.machines.rpc import (
     Request,
@@ -22,7 +22,7 @@ from pstranspile.cluster.machines.rpc import (
     requests_of,
     send_targets,
 )
-from pstranspile.cluster.machines.script import Action, Blocked, Exchange, Replies, find_exchanges
+from pstranspile.cluster.machines.script import Action, Exchange, Replies, WaitForRelease, find_exchanges
 from pstranspile.cluster.machines.server import Server, pairs
 from pstranspile.cluster.machines.trainer import Communicator, Servers, Trainer, link_to, number_list
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
@@ -186,7 +186,7 @@ class Companion(Machine, Communicator):
         replies = self.replies
         if replies is None:
             return True
-        if replies.missing:
+        if replies.missing_count:
             return False
         self.replies = None
         replies.join(replies.values)
@@ -201,17 +201,17 @@ class Companion(Machine, Communicator):
         """Permits the trainer to leave: COMPLETE is sent on the links that carried the last messages."""
         self.trainer.connect([self.link(link.target) for link in self.trainer.servers])
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """What the communicator waits for."""
-        if self.replies is None or not self.replies.missing:
+        if self.replies is None or not self.replies.missing_count:
             return None
-        return Waiting(self.name, self.op, "answers of servers", self.replies.silent())
+        return WaitReason(self.name, self.op, "answers of servers", self.replies.silent())
 
 
 # The communicator of asynchronous trainers: a queue for every gradient, emptied in rounds.
 
 
-class _Queued(NamedTuple):
+class _SendQueue(NamedTuple):
     """A `send` of the trainer's program: the target of its value, and the values that wait."""
 
     op: Op
@@ -233,8 +233,8 @@ class AsyncCommunicator(Companion):
         super().__init__(trainer)
         self._servers = servers
         self.settings = settings
-        self._queues: list[_Queued] = []
-        self._blocked_value: tuple[Blocked, _Queued, Value] | None = None
+        self._queues: list[_SendQueue] = []
+        self._blocked_value: tuple[WaitForRelease, _SendQueue, Value] | None = None
         """The value that the trainer waits to put into a full queue."""
         self._requests: list[Request] = []
         """The requests of each round."""
@@ -263,23 +263,23 @@ class AsyncCommunicator(Companion):
         targets = [(self.link(link.target), name) for link, name, _ in send_targets(trainer, op, self._servers)]
         counts = counts_steps(op)
         adds = counts or bool(op.attrs.get("merge_add", False))
-        queue = _Queued(op, targets, number_list(op, "sections"), counts, adds, deque())
+        queue = _SendQueue(op, targets, number_list(op, "sections"), counts, adds, deque())
         self._queues.append(queue)
 
-        def run(values: tuple[Value, ...]) -> Blocked | None:
+        def run(values: tuple[Value, ...]) -> WaitForRelease | None:
             (value,) = values
             if counts:
                 value = own_copy(value)
             if len(queue.values) < self.settings.send_queue_size or counts:
                 self._enqueue(queue, value)
                 return None
-            room = Blocked(trainer, "room in the queue of its communicator")
+            room = WaitForRelease(trainer, "room in the queue of its communicator")
             self._blocked_value = room, queue, value
             return room
 
         return run
 
-    def _enqueue(self, queue: _Queued, value: Value) -> None:
+    def _enqueue(self, queue: _SendQueue, value: Value) -> None:
         queue.values.append((self.trainer.step, value))
         self.network.scheduler.wake(self)
 
@@ -345,7 +345,7 @@ class AsyncCommunicator(Companion):
             room.release()
         return sent
 
-    def _send(self, queue: _Queued, value: Value) -> None:
+    def _send(self, queue: _SendQueue, value: Value) -> None:
         if queue.counts:
             for link, name in queue.targets:
                 link.post(NOTIFY, self.step, name, value)
@@ -444,7 +444,7 @@ class GeoCommunicator(Companion):
         """Whether an exchange is to begin."""
         self._restarted = False
         """Whether the trainer was started again, and has not fetched the parameters yet."""
-        self._room: Blocked | None = None
+        self._room: WaitForRelease | None = None
         """The trainer's wait for an exchange to begin; None if it does not wait."""
         self.exchanges = 0
         self._initial_state: Mapping[str, Array] | None = None
@@ -509,13 +509,13 @@ class GeoCommunicator(Companion):
         tables: Any = exchange.op.attrs.get("send_varnames", ())
         touched = [self._touched_rows.get(table) for table in tables]
 
-        def run(values: tuple[Value, ...]) -> Blocked | None:
+        def run(values: tuple[Value, ...]) -> WaitForRelease | None:
             for ids, rows in zip(values, touched, strict=False):
                 if rows is not None:
                     used = np.unique(ids.data if ids.__class__ is LoDTensor else ids)
                     rows.append(used[used >= 0])  # a negative number is none
             if self._steps_since_exchange >= self._push_every:  # as many steps as fit into Fluid's queue
-                self._room = Blocked(self.trainer, "its communicator to begin the next exchange")
+                self._room = WaitForRelease(self.trainer, "its communicator to begin the next exchange")
                 return self._room
             self._count()
             return None
@@ -531,7 +531,7 @@ class GeoCommunicator(Companion):
             self._exchange_is_due = True
             self.network.scheduler.wake(self)
 
-    def begin_training(self) -> Blocked | None:
+    def begin_training(self) -> WaitForRelease | None:
         """Stores the trainer's parameters as the values of the last exchange. A trainer that was restarted fetches them
         first.
         """
@@ -543,7 +543,7 @@ class GeoCommunicator(Companion):
         if not self._restarted or not self.parameters:
             return None
         self._restarted = False
-        fetched = Blocked(self.trainer, "its communicator to fetch the parameters")
+        fetched = WaitForRelease(self.trainer, "its communicator to fetch the parameters")
         self._ask(self.trainer.step, self._take_whole, whole=True)
         assert self.replies is not None
         self.replies.then(fetched.release)

@@ -48,7 +48,7 @@ WEIGHTED_INSTEAD = " (--shares weighted is)"
 """What the sentence about uneven shares ends in, of commands that can have them weighted."""
 
 
-class Uneven(NamedTuple):
+class UnevenShares(NamedTuple):
     """The first step, counted from 1, whose shares have different numbers of rows, these numbers (None: the trainer has
     left), and how many such steps there were.
     """
@@ -212,13 +212,13 @@ class Shares:
         given = self._feeds[trainer](step)
         return None if given is None else self._count(trainer, step, given)
 
-    def uneven(self) -> Uneven | None:
+    def uneven(self) -> UnevenShares | None:
         """The steps whose shares had different numbers of rows; None if there were none."""
         if not self._uneven_steps:
             return None
         step = min(self._uneven_steps)
         rows = tuple(self._uneven_steps[step].get(trainer) for trainer in range(len(self._trainers)))
-        return Uneven(step + 1, rows, len(self._uneven_steps))
+        return UnevenShares(step + 1, rows, len(self._uneven_steps))
 
     def warnings(self) -> list[Diagnostic]:
         """Warnings about the steps so far."""
@@ -280,16 +280,16 @@ class ReportedShares:
         trainers = max(self._ends, default=-1) + 1
         changing = {step for changes in self._changes.values() for step in changes} | {*self._ends.values()}
         now: list[int | None] = [None] * trainers
-        first, told, steps = -1, tuple(now), 0
+        first, counts, steps = -1, tuple(now), 0
         for step, after in pairwise(sorted(changing)):
             for trainer, changes in self._changes.items():
                 now[trainer] = None if step >= self._ends[trainer] else changes.get(step, now[trainer])
             if len({*now} - {None}) > 1:
-                first, told = (step, tuple(now)) if first < 0 else (first, told)
+                first, counts = (step, tuple(now)) if first < 0 else (first, counts)
                 steps += after - step
         end = _end_of(self._batches, max(self._ends.values(), default=0))
         return [
-            *_uneven_warnings(Uneven(first + 1, told, steps) if steps else None),
+            *_uneven_warnings(UnevenShares(first + 1, counts, steps) if steps else None),
             *_end_warnings(end, self._meeting),
         ]
 
@@ -308,7 +308,7 @@ def _end_warnings(end: EndOfBatches | None, meeting: Meeting) -> list[Diagnostic
     return [] if end is None else [warning("feed-shares", end.describe(meeting))]
 
 
-def _uneven_warnings(uneven: Uneven | None) -> list[Diagnostic]:
+def _uneven_warnings(uneven: UnevenShares | None) -> list[Diagnostic]:
     return [] if uneven is None else [warning("feed-shares", uneven.describe("equal"))]
 
 
@@ -335,7 +335,7 @@ class Runs(Protocol):
     turns: Turns | None
 
 
-class Planned(NamedTuple):
+class PlannedRuns(NamedTuple):
     """What a trainer will run, as far as it is known before there is a cluster."""
 
     programs: dict[str, Program]
@@ -375,7 +375,7 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
 WANTED = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"
 
 
-def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
+def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | PlannedRuns]) -> tuple[list[FeedOf], int | None]:
     """The feed of each trainer, and the largest number of steps (None: not limited). Raises DiagnosticError."""
     if feeds is None:
         return [_nothing for _ in trainers], None
@@ -383,8 +383,8 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
         refuse_turns(next((trainer.turns for trainer in trainers if trainer.turns is not None), None))
         return looking_up(feeds).feeds([trainer.programs[MAIN] for trainer in trainers])
     if callable(feeds):
-        given = feeds
-        return [_bind(given, trainer) for trainer in range(len(trainers))], None
+        feed_function = feeds
+        return [_bind(feed_function, trainer) for trainer in range(len(trainers))], None
     batches = batches_of(feeds, "feed", WANTED)
     if isinstance(feeds, Mapping):
         if any(trainer.turns is not None for trainer in trainers):
@@ -398,7 +398,7 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     count = len(trainers)
     fed_inputs: dict[str, FedInputs] = {}
 
-    def of(trainer: int, machine: Runs | Planned) -> FeedOf:
+    def of(trainer: int, machine: Runs | PlannedRuns) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
             if step >= len(batches):
                 return None
@@ -417,7 +417,9 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     return [of(index, trainer) for index, trainer in enumerate(trainers)], len(batches)
 
 
-def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], there: int | None, steps: int) -> None:
+def require_fed(
+    feeds: ClusterFeeds | None, trainers: Sequence[Runs | PlannedRuns], there: int | None, steps: int
+) -> None:
     """Raises DiagnosticError if the feed has fewer steps than needed; `there` is the result of `feeds_of`."""
     if isinstance(feeds, RowSource):
         require_steps(there or 0, steps, feeds)
@@ -432,7 +434,7 @@ def require_fed(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned], 
         raise DiagnosticError([error("run-file-unusable", message, place_of(cast("object", feeds)))])
 
 
-def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
+def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | PlannedRuns]) -> tuple[list[FeedOf], int | None]:
     """The feeds of several programs from arrays: each program has its own batches, one for every step that runs it."""
     first = trainers[0]
     scheduled = {
@@ -440,15 +442,19 @@ def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -
     }
     names = [name for name in first.programs if name in scheduled]
     split = arrays_by_program(arrays, first.programs, names)
-    of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
+    feeds_of_programs = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
 
-    def bound(index: int, trainer: Runs | Planned) -> FeedOf:
+    def bound(index: int, trainer: Runs | PlannedRuns) -> FeedOf:
         turns = trainer.turns
         if turns is None:
-            return of[MAIN][0][index]
-        return lambda step: of[turns.program(step)][0][index](turns.runs_before(step))
+            return feeds_of_programs[MAIN][0][index]
+        return lambda step: feeds_of_programs[turns.program(step)][0][index](turns.runs_before(step))
 
-    limits = [t.turns.steps_within({name: steps for name, (_, steps) in of.items()}) for t in trainers if t.turns]
+    limits = [
+        t.turns.steps_within({name: steps for name, (_, steps) in feeds_of_programs.items()})
+        for t in trainers
+        if t.turns
+    ]
     known = [limit for limit in limits if limit is not None]
     return [bound(index, trainer) for index, trainer in enumerate(trainers)], max(known) if known else None
 
@@ -477,8 +483,10 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
             message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
             raise DiagnosticError([error("cluster-feeds", message, place)])
     prefixes = [f"trainer_{trainer}/" for trainer in range(count)]
-    own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
-    special = frozenset(variable_of(name, known_names) for mine in own for name in mine)
+    arrays_of_trainers = [
+        {name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes
+    ]
+    special = frozenset(variable_of(name, known_names) for mine in arrays_of_trainers for name in mine)
     common = {
         name: array
         for name, array in arrays.items()
@@ -487,7 +495,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
     whole = Feeds(mains[0], ArrayFile(common, file))
     feeds = [
         Feeds(main, ArrayFile({**common, **mine}, file)) if mine else whole
-        for main, mine in zip(mains, own, strict=True)
+        for main, mine in zip(mains, arrays_of_trainers, strict=True)
     ]
     steps = [feed.steps for feed in feeds if feed.steps is not None]
 

@@ -14,13 +14,13 @@ from pstranspile.cluster.machines.network import RETRY_AFTER, Link, Machine, Net
 from pstranspile.cluster.machines.rings import GONE, Ring
 from pstranspile.cluster.machines.scenario import (
     Crash,
+    Departure,
     Event,
-    Late,
-    Leave,
+    LateStart,
     Partition,
     Rejoin,
     Scenario,
-    Slow,
+    Slowdown,
     line_of,
     require_sayable,
 )
@@ -223,13 +223,13 @@ class TrainerFaults(TurnHook):
         self._network = scene.cluster.network
         self.trainer = trainer
         events = [e for e in scene.scenario.events if not isinstance(e, Partition) and e.machine == trainer.name]
-        self._late_ticks = sum(event.ticks for event in events if isinstance(event, Late))
-        self._slow_ticks = sum(event.ticks for event in events if isinstance(event, Slow))
+        self._late_ticks = sum(event.ticks for event in events if isinstance(event, LateStart))
+        self._slow_ticks = sum(event.ticks for event in events if isinstance(event, Slowdown))
         self._crashes = [event for event in events if isinstance(event, Crash)]
-        self._leave_events = [event for event in events if isinstance(event, Leave)]
+        self._leave_events = [event for event in events if isinstance(event, Departure)]
         self._pending_delays = {
-            -1: [e for e in events if isinstance(e, Late)],
-            0: [e for e in events if isinstance(e, Slow)],
+            -1: [e for e in events if isinstance(e, LateStart)],
+            0: [e for e in events if isinstance(e, Slowdown)],
         }
         """The delays of the trainer that have not happened yet: those before its first step (-1), and
         those before any step (0).
@@ -312,7 +312,7 @@ class TrainerFaults(TurnHook):
         self._stopped_in, self._results = trainer.step, len(trainer.results)
         for machine in self._machines():
             machine.crash()
-            self._network.dead.add(machine.name)
+            self._network.crashed_machines.add(machine.name)
         report = f"{trainer.name} crashed in {step_label(trainer.step)}"
         self._scene.note(report)
         self._open_links = self._links()
@@ -354,7 +354,7 @@ class TrainerFaults(TurnHook):
         if self._feed is not None:
             trainer.feed_from(self._feed)
             self._feed = None
-        self._network.dead.difference_update(machine.name for machine in self._machines())
+        self._network.crashed_machines.difference_update(machine.name for machine in self._machines())
         if self._companion is not None:
             self._companion.restart()
         for side in self._rings:
@@ -448,7 +448,7 @@ class Injector:
                 if name not in known:
                     what = "trainer" if known is trainers else "machine"
                     result.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {name_list(known)}")
-            if isinstance(event, Leave | Crash | Rejoin) and event.step < 1:
+            if isinstance(event, Departure | Crash | Rejoin) and event.step < 1:
                 result.append(f"there is no step {event.step}: steps are numbered from 1")
             if isinstance(event, Crash) and event.restart is not None and event.machine in trainers:
                 result.append(f"{event.machine} is a trainer: use `rejoin`, not `restart`")

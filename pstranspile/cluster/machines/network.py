@@ -97,7 +97,7 @@ class Network:
     def __init__(self, scheduler: Scheduler):
         self.scheduler = scheduler
         self.observers: list[Observer] = []
-        self.dead: set[str] = set()
+        self.crashed_machines: set[str] = set()
         """Crashed machines. They send nothing but `complete`, from which the others learn of their end."""
         self.take: Callable[[Link, Message], object] = scheduler.deliver
         """Receives the messages that are posted: the scheduler's `deliver`, or `carry` where there are faults or
@@ -125,7 +125,7 @@ class Network:
     def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
         """Delivers a message to its target, unless faults delay, repeat or lose it."""
         if not attempt:
-            if message.source in self.dead and message.kind != COMPLETE:
+            if message.source in self.crashed_machines and message.kind != COMPLETE:
                 link.number_after(message.sequence - 1)
                 return
             self.notify("post", message)
@@ -169,13 +169,13 @@ class Network:
             observer(event, message)
 
 
-class Waiting(NamedTuple):
+class WaitReason(NamedTuple):
     """Why a machine does not continue: the op, what it waits for, and the machines whose messages are missing."""
 
     machine: str
     op: Op | None
     awaited_event: str
-    missing: tuple[str, ...] = ()
+    missing_machines: tuple[str, ...] = ()
 
 
 class TurnHook:
@@ -197,7 +197,7 @@ class Machine(ABC):
         self.links: dict[str, Link] = {}
         self.down = False
         """Whether the machine has crashed."""
-        self.listed = False
+        self.is_scheduled = False
         """Whether the machine is on the scheduler's list already."""
         self.turn: Callable[[], object] = self.run
         """The function that the scheduler calls: `run`, wrapped in the hooks."""
@@ -245,7 +245,7 @@ class Machine(ABC):
         self.inbox.clear()
 
     @abstractmethod
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """What the machine waits for, None if it is done or paused."""
 
 
@@ -256,46 +256,46 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now = 0
-        self._due: list[tuple[int, int, Callable[[], object]]] = []
+        self._timed_actions: list[tuple[int, int, Callable[[], object]]] = []
         self._action_count = 0
-        self._ready: deque[Machine] = deque()
+        self._ready_machines: deque[Machine] = deque()
         """The machines that have something to do, in order."""
 
     def wake(self, machine: Machine) -> None:
         """Puts a machine on the list of those that can continue without a message."""
-        if not machine.listed:
-            machine.listed = True
-            self._ready.append(machine)
+        if not machine.is_scheduled:
+            machine.is_scheduled = True
+            self._ready_machines.append(machine)
 
     def deliver(self, link: Link, message: Message) -> None:
         """Puts a message that has arrived into the inbox of its target."""
         target = link.target
         target.inbox.append(message)
-        if not target.listed:
+        if not target.is_scheduled:
             self.wake(target)
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
         """Calls `action` after this number of ticks."""
         self._action_count += 1  # orders actions that are due at the same tick
-        heapq.heappush(self._due, (self.now + max(ticks, 1), self._action_count, action))
+        heapq.heappush(self._timed_actions, (self.now + max(ticks, 1), self._action_count, action))
 
     def forget(self, link: Link) -> None:
         """Drops the messages under way on a link."""
 
     def run(self) -> None:
         """Runs until no machine has anything to do and nothing is due."""
-        ready, due = self._ready, self._due
+        ready, due = self._ready_machines, self._timed_actions
         while ready or due:
             if due and (not ready or due[0][0] <= self.now):
                 self._on_time()
                 continue
             machine = ready.popleft()
-            machine.listed = False
+            machine.is_scheduled = False
             self.now += 1
             machine.turn()
 
     def _on_time(self) -> None:
-        time, _, action = heapq.heappop(self._due)
+        time, _, action = heapq.heappop(self._timed_actions)
         self.now = max(self.now, time)
         action()
 
@@ -330,8 +330,8 @@ class SeededScheduler(Scheduler):
 
     def wake(self, machine: Machine) -> None:
         """Adds a machine to those that can continue without a message."""
-        if not machine.listed:
-            machine.listed = True
+        if not machine.is_scheduled:
+            machine.is_scheduled = True
             self._choices.append(machine)
 
     def deliver(self, link: Link, message: Message) -> None:
@@ -352,7 +352,7 @@ class SeededScheduler(Scheduler):
 
     def run(self) -> None:
         """Runs until no machine has anything to do and nothing is due."""
-        choices, due, draw = self._choices, self._due, self._random.random
+        choices, due, draw = self._choices, self._timed_actions, self._random.random
         while choices or due:
             if due and (not choices or due[0][0] <= self.now):
                 self._on_time()
@@ -370,7 +370,7 @@ class SeededScheduler(Scheduler):
                     choices.pop()
             else:
                 machine = chosen
-                machine.listed = False
+                machine.is_scheduled = False
                 choices[at] = choices[-1]
                 choices.pop()
             machine.turn()
@@ -381,7 +381,7 @@ def messages_sent(machines: Iterable[Machine]) -> int:
     return sum(link.sequence for machine in machines for link in machine.links.values())
 
 
-def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
+def stuck(waiting: Sequence[WaitReason], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
     """The error for machines that all wait, which names the op of each, what it waits for, and the missing machines.
 
     `causes` are sentences about faults that have happened.
@@ -395,10 +395,10 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
     return DiagnosticError([at_op("cluster-stuck", message, first, notes=notes)])
 
 
-def sentence(waiting: Waiting) -> str:
+def sentence(waiting: WaitReason) -> str:
     """A sentence for a waiting machine: its op, what it waits for, and the machines whose messages are missing."""
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.awaited_event}"
-    if waiting.missing:
-        text += f"; not come: {name_list(waiting.missing)}"
+    if waiting.missing_machines:
+        text += f"; not come: {name_list(waiting.missing_machines)}"
     return text

@@ -31,7 +31,7 @@ MOST = 1 << 32
 """Bytes that a record may have."""
 
 
-class Taken(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that a machine took: its number on the link from `source`, and a check sum of its payload."""
 
     source: str
@@ -45,7 +45,7 @@ class Turn(NamedTuple):
     """
 
     machine: str
-    taken_messages: tuple[Taken, ...] | None
+    taken_messages: tuple[TakenMessage, ...] | None
 
 
 class Record(NamedTuple):
@@ -70,9 +70,9 @@ def check_sum(value: Any) -> int:
     return crc32(repr(value).encode())
 
 
-def taken_of(message: Message) -> Taken:
+def taken_of(message: Message) -> TakenMessage:
     """The entry of a record for a message."""
-    return Taken(message.source, message.sequence, check_sum(message.payload))
+    return TakenMessage(message.source, message.sequence, check_sum(message.payload))
 
 
 # reading and writing the file
@@ -150,9 +150,9 @@ def _turn(value: Any) -> Turn:
     return Turn(_name(machine, "machine"), messages)
 
 
-def _parse_message(value: Any) -> Taken:
+def _parse_message(value: Any) -> TakenMessage:
     if isinstance(value, list) and [type(item) for item in cast("list[Any]", value)] == [str, int, int]:
-        return Taken(*cast("tuple[str, int, int]", tuple(cast("list[Any]", value))))
+        return TakenMessage(*cast("tuple[str, int, int]", tuple(cast("list[Any]", value))))
     raise ValueError("a message is the name of its source, its number and its check sum")
 
 
@@ -184,7 +184,7 @@ class RecordedScheduler(Scheduler):
         super().__init__()
         self._remaining_turns = {process: deque(turns) for process, turns in record.turns.items()}
         self._machines: dict[str, Machine] = {}
-        self._posted: dict[tuple[str, str], deque[Message]] = {}
+        self._posted_messages: dict[tuple[str, str], deque[Message]] = {}
 
     def wake(self, machine: Machine) -> None:
         """Permits the machine to have turns from now on."""
@@ -193,7 +193,7 @@ class RecordedScheduler(Scheduler):
     def deliver(self, link: Link, message: Message) -> None:
         """Keeps the message until a recorded turn takes it."""
         self._machines[link.to_name] = link.target
-        self._posted.setdefault((link.from_name, link.to_name), deque()).append(message)
+        self._posted_messages.setdefault((link.from_name, link.to_name), deque()).append(message)
 
     def run(self) -> None:
         """Runs to the end of the record. Raises DiagnosticError where the machines do not continue as recorded."""
@@ -225,7 +225,9 @@ class RecordedScheduler(Scheduler):
         wanted: dict[str, int] = {}
         for taken in turn.taken_messages or ():
             wanted[taken.source] = wanted.get(taken.source, 0) + 1
-        return all(len(self._posted.get((source, turn.machine), ())) >= count for source, count in wanted.items())
+        return all(
+            len(self._posted_messages.get((source, turn.machine), ())) >= count for source, count in wanted.items()
+        )
 
     def _take(self, turn: Turn) -> None:
         machine = self._machines[turn.machine]
@@ -236,7 +238,7 @@ class RecordedScheduler(Scheduler):
             machine.end_feed()
             return
         for taken in turn.taken_messages:
-            message = self._posted[taken.source, turn.machine].popleft()
+            message = self._posted_messages[taken.source, turn.machine].popleft()
             if taken_of(message) != taken:
                 raise _record_error(f"a message is not that of the recorded run: {message}")
             machine.inbox.append(message)

@@ -225,7 +225,7 @@ TICK = 1000
 """Microseconds of the trace in a tick, unless a machine does more than that in one."""
 
 
-class _Placed(NamedTuple):
+class _TimedEvent(NamedTuple):
     """An event with the time that it takes on the thread of its machine."""
 
     event: Event
@@ -267,7 +267,7 @@ def metadata_event(kind: str, thread: int, name: str, process: int = PROCESS) ->
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _timed_events(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
+def _timed_events(recorder: Recorder, threads: dict[str, int]) -> list[_TimedEvent]:
     """Every event with its time: those of one machine and tick share the tick evenly."""
     where = [event.source if event.occurrence in (POST, LOST) else event.target for event in recorder.events]
     together = Counter((name, event.tick) for name, event in zip(where, recorder.events, strict=True))
@@ -275,16 +275,16 @@ def _timed_events(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
     while tick < max(together.values(), default=0):
         tick *= 10
     done: Counter[tuple[str, int]] = Counter()
-    result: list[_Placed] = []
+    result: list[_TimedEvent] = []
     for name, event in zip(where, recorder.events, strict=True):
         key = name, event.tick
         start, end = (tick * count // together[key] for count in (done[key], done[key] + 1))
         done[key] += 1
-        result.append(_Placed(event, threads.get(name, 0), event.tick * tick + start, end - start))
+        result.append(_TimedEvent(event, threads.get(name, 0), event.tick * tick + start, end - start))
     return result
 
 
-def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:
+def _steps(recorder: Recorder, placed: list[_TimedEvent]) -> list[dict[str, Any]]:
     """The trace slice of every step of a trainer, from the first message sent in it to the last event before the next.
 
     An event that comes late, about an earlier step, lies within the current step.
@@ -303,7 +303,7 @@ def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:
     ]
 
 
-def _message(recorder: Recorder, item: _Placed, flows: dict[tuple[str, str, int], int]) -> list[dict[str, Any]]:
+def _message(recorder: Recorder, item: _TimedEvent, flows: dict[tuple[str, str, int], int]) -> list[dict[str, Any]]:
     """The slice of one event, with its end of the arrow."""
     event = item.event
     name = f"{event.kind} {event.variable}".rstrip()

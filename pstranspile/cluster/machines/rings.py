@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.cluster.machines.message import COLLECTIVE, COMPLETE, PIECE, REPLY, STATEMENT, TOTAL, Message
-from pstranspile.cluster.machines.network import Machine, Network, Waiting
+from pstranspile.cluster.machines.network import Machine, Network, WaitReason
 from pstranspile.cluster.machines.script import AVERAGE, Action, Exchange, Join, Replies, is_collective
 from pstranspile.cluster.machines.trainer import Trainer, TrainerRole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 
 
 class Total(NamedTuple):
-    """The result for a segment, made from the parts of the trainers `of`. `floor`: the last sum that all of them
+    """The result for a segment, made from the parts of the trainers `trainers`. `floor`: the last sum that all of them
     have.
     """
 
@@ -74,7 +74,7 @@ class Total(NamedTuple):
     key: Key
     variable: str
     floor: Key
-    of: tuple[int, ...]
+    trainers: tuple[int, ...]
     value: Value
 
 
@@ -182,7 +182,7 @@ def is_result(total: Total, own: RingContribution, trainer: int) -> bool:
     """Whether a total can be the result for a trainer with this part."""
     if not _has_same_form(total.value, own):
         return False
-    return own.kind != "c_reducescatter" or (trainer in total.of and len(total.value) % len(total.of) == 0)
+    return own.kind != "c_reducescatter" or (trainer in total.trainers and len(total.value) % len(total.trainers) == 0)
 
 
 def join_totals(part: RingContribution, totals: Mapping[int, Total], trainer: int) -> Value:
@@ -191,7 +191,7 @@ def join_totals(part: RingContribution, totals: Mapping[int, Total], trainer: in
     """
     first = next(iter(totals.values()))
     if part.kind == "c_reducescatter":
-        return np.split(first.value, len(first.of))[first.of.index(trainer)]
+        return np.split(first.value, len(first.trainers))[first.trainers.index(trainer)]
     if len(totals) == 1:
         return first.value
     return np.concatenate([totals[segment].value for segment in sorted(totals)]).reshape(part.value.shape)
@@ -454,12 +454,12 @@ class Ring(Machine):
         self._sums = {segment: segment for segment in members}
         """The number of the trainer that sums each segment, by segment."""
         self._segments = {self.index: Segment(self.index, members, taking=False)}
-        self._last = NEVER
+        self._last_key = NEVER
         """The key of the trainer's last operation."""
-        self._open: dict[Key, _Operation] = {}
+        self._open_operations: dict[Key, _Operation] = {}
         self._last_keys = dict.fromkeys(members, NEVER)
         """The key of the last sum of each segment that this trainer has received."""
-        self._pending: dict[int, deque[Piece]] = {segment: deque() for segment in members}
+        self._pending_pieces: dict[int, deque[Piece]] = {segment: deque() for segment in members}
         """The trainer's pieces, by segment, whose sums have not come yet."""
         self._retained_sums: dict[int, deque[Total]] = {segment: deque() for segment in members}
         """The sums, by segment, that others may lack."""
@@ -471,7 +471,7 @@ class Ring(Machine):
         payload, form = message.payload, _OF_OTHERS.get(message.kind)
         if form is None or message.trainer not in self.other_sides:
             return message.kind == COMPLETE and message.trainer in self.other_sides
-        if payload.__class__ is not form or payload.segment not in self._pending:
+        if payload.__class__ is not form or payload.segment not in self._pending_pieces:
             return False
         if isinstance(payload, Total) and not self._awaits(payload, message.trainer):
             return False
@@ -484,27 +484,29 @@ class Ring(Machine):
         """Whether a sum comes from the trainer that makes it, and is either awaited here or an old one."""
         if self._sums.get(total.segment) != trainer:
             return False
-        return total.key <= self._last_keys[total.segment] or (total.key in self._open and self._is_own(total))
+        return total.key <= self._last_keys[total.segment] or (
+            total.key in self._open_operations and self._is_own(total)
+        )
 
     def _may_state(self, statement: Statement) -> bool:
         """Whether a trainer can have the sums that it states: this trainer must have given its part of each."""
-        return statement.last_key <= self._last and all(
+        return statement.last_key <= self._last_key and all(
             total.segment == statement.segment and total.key <= statement.last_key and self._is_own(total)
             for total in statement.retained_sums
         )
 
     def _is_own(self, total: Total) -> bool:
         """Whether a sum fits this trainer's part, as far as that is still known."""
-        operation = self._open.get(total.key)
+        operation = self._open_operations.get(total.key)
         own = None if operation is None else operation.parts.get(total.segment)
         return operation is None or (own is not None and is_result(total, own, self.index))
 
     def _may_be(self, each: Piece | Total) -> bool:
         """Whether a part or a sum can be one of this ring's operations, according to the programs."""
         known = self.operations.get(each.variable)
-        if each.variable not in self._ops or each.segment not in self._pending or each.key <= NEVER:
+        if each.variable not in self._ops or each.segment not in self._pending_pieces or each.key <= NEVER:
             return False
-        if isinstance(each, Total) and not (set(each.of) <= set(self._members) and each.floor < each.key):
+        if isinstance(each, Total) and not (set(each.trainers) <= set(self._members) and each.floor < each.key):
             return False
         if isinstance(each, Piece) and not each.last_key < each.key:
             return False
@@ -519,25 +521,27 @@ class Ring(Machine):
         If the pieces that agree with the dims of the own part are not the majority, it is not known which trainers are
         wrong, and no piece is refused for its dims.
         """
-        own, refusing = pieces.get(self.index), [one for one in self._listeners if one.refuses]
-        if own is None or not refusing:
+        own_piece, refusing = pieces.get(self.index), [one for one in self._listeners if one.refuses]
+        if own_piece is None or not refusing:
             return pieces
-        operation = self._open.get(own.key)
-        mine = own.part if operation is None else operation.parts.get(own.segment, own.part)
-        kept = {
+        operation = self._open_operations.get(own_piece.key)
+        mine = own_piece.part if operation is None else operation.parts.get(own_piece.segment, own_piece.part)
+        candidates = {
             n: p
             for n, p in pieces.items()
-            if (p.key, p.variable) == (own.key, own.variable) and not contradicts(p.part, mine)
+            if (p.key, p.variable) == (own_piece.key, own_piece.variable) and not contradicts(p.part, mine)
         }
-        alike = {n: p for n, p in kept.items() if fits(p.part, mine)}
-        if 2 * len(alike) > len(kept):
-            kept = alike
+        alike = {n: p for n, p in candidates.items() if fits(p.part, mine)}
+        if 2 * len(alike) > len(candidates):
+            candidates = alike
         for trainer, piece in pieces.items():
-            if trainer not in kept:
+            if trainer not in candidates:
                 given = f"{visible(piece.part.form)} of {visible(piece.variable)}"
                 for listener in refusing:
-                    listener.wrong(trainer, f"it gives a part of {given} where {mine.form} of {own.variable} is summed")
-        return kept
+                    listener.wrong(
+                        trainer, f"it gives a part of {given} where {mine.form} of {own_piece.variable} is summed"
+                    )
+        return candidates
 
     def receive(self, message: Message) -> None:
         """Takes the trainer's part of an operation, or a message of another member."""
@@ -570,12 +574,12 @@ class Ring(Machine):
 
     def _begin_operation(self, message: Message) -> None:
         step = message.step
-        key = self._last = (step, self._last[1] + 1 if self._last[0] == step else 0)
+        key = self._last_key = (step, self._last_key[1] + 1 if self._last_key[0] == step else 0)
         parts = dict(split_segments(message.payload, key, self._members))
-        self._open[key] = _Operation(message, parts)
+        self._open_operations[key] = _Operation(message, parts)
         for segment, part in parts.items():
             piece = Piece(segment, key, message.variable, self._last_keys[segment], without_value(part, self.index))
-            self._pending[segment].append(piece)
+            self._pending_pieces[segment].append(piece)
             self._give(piece)
 
     def _give(self, piece: Piece) -> None:
@@ -591,18 +595,18 @@ class Ring(Machine):
         if key <= self._last_keys[segment]:
             return
         self._last_keys[segment] = key
-        pending, kept = self._pending[segment], self._retained_sums[segment]
+        pending, kept = self._pending_pieces[segment], self._retained_sums[segment]
         while pending and pending[0].key <= key:
             pending.popleft()
         kept.append(total)
         while kept[0].key <= total.floor:
             kept.popleft()
-        operation = self._open.get(key)
+        operation = self._open_operations.get(key)
         if operation is None:
             return
         operation.totals[segment] = total
         if len(operation.totals) == len(operation.parts):
-            del self._open[key]
+            del self._open_operations[key]
             message = operation.message
             result = join_totals(message.payload, operation.totals, self.index)
             trainer = self._trainers[self.index]
@@ -638,7 +642,7 @@ class Ring(Machine):
         floor = min(piece.last_key for piece in pieces.values())
         total = Total(segment.number, first.key, first.variable, floor, tuple(parts), value)
         for listener in self._listeners:
-            listener.sum_done(first.key[0], total.of)
+            listener.sum_done(first.key[0], total.trainers)
         for index in parts:
             self._hand_out(index, total)
 
@@ -673,10 +677,10 @@ class Ring(Machine):
         if to == self.index:
             segment = self._segment(number)
             segment.take_over(self._present, to, statement)
-            segment.queues[to].extend(self._pending[number])
+            segment.queues[to].extend(self._pending_pieces[number])
             return
-        self.network.link(self, self.other_sides[to], self.index).post(STATEMENT, self._last[0], "", statement)
-        for piece in self._pending[number]:
+        self.network.link(self, self.other_sides[to], self.index).post(STATEMENT, self._last_key[0], "", statement)
+        for piece in self._pending_pieces[number]:
             self._give(piece)
 
     def _take_over(self, segment: Segment) -> None:
@@ -720,14 +724,14 @@ class Ring(Machine):
     def missing(self) -> tuple[str, ...]:
         """The trainers for which this one waits."""
         awaited: set[int] = set()
-        for number, pending in self._pending.items():
+        for number, pending in self._pending_pieces.items():
             if pending and (sums := self._sums[number]) != self.index:
                 awaited.add(sums)
             elif pending:
                 awaited.update(self._segment(number).missing(self.live, self._first_steps))
         return tuple(self._trainers[index].name for index in sorted(awaited))
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """The wait for trainers whose parts are missing in a sum that has begun here; None if no part is missing."""
         for segment in self._segments.values():
             come = next((queue[0] for queue in segment.queues.values() if queue), None)
@@ -737,7 +741,7 @@ class Ring(Machine):
                 what = f"the parts of all trainers in {come.part.kind}"
                 if segment.taking:
                     what = "what all trainers have, to sum in another one's place"
-                return Waiting(self.name, op, what, tuple(self._trainers[index].name for index in missing))
+                return WaitReason(self.name, op, what, tuple(self._trainers[index].name for index in missing))
         return None
 
 
@@ -834,7 +838,7 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
         root: Any = op.attrs.get("root", 0)
         averages = bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
         forms.append((kind_of(op), int(root), averages))
-    owned = [output in trainer.role.changed for output in exchange.outputs]
+    owned = [output in trainer.role.changed_variables for output in exchange.outputs]
 
     def join(answers: list[Value]) -> list[Value]:
         return [_writable_value(value) if own else value for value, own in zip(answers, owned, strict=True)]

@@ -235,7 +235,7 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
     targets, sections = send_targets(trainer, op, servers), number_list(op, "sections")
     cuts = len(exchange.inputs) == 1 and bool(text_list(op, "send_varnames")) and not counts_steps(op)
     kind = kinds.NOTIFY if counts_steps(op) else kinds.SEND
-    variables, changed = program.main_block.vars, trainer.role.changed
+    variables, changed = program.main_block.vars, trainer.role.changed_variables
     copied = [name in changed or (name in variables and variables[name].persistable) for name in exchange.inputs]
     any_copied = any(copied)
     if len(targets) == 1 and not cuts and not any_copied:
@@ -333,8 +333,8 @@ def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts:
     It raises DiagnosticError where a declared tensor is no plain array, and copies values that the trainer itself
     changes, because all trainers that asked share one answer.
     """
-    changed, outputs, together = trainer.role.changed, exchange.outputs, _answer_joiner(counts)
-    own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
+    changed, outputs, together = trainer.role.changed_variables, exchange.outputs, _answer_joiner(counts)
+    changed_places = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
     plain = [place for place, name in enumerate(outputs) if is_plain(program, name)]
     declared = program.main_block.vars
     forms = {place: _form(declared[outputs[place]]) for place in plain}
@@ -350,7 +350,7 @@ def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts:
                 held, of = f"{values[place].dtype.name}{list(values[place].shape)}", declared[outputs[place]]
                 message = f"{outputs[place]} is declared as {kind}{list(of.shape)}, but the server holds {held}"
                 raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
-        for place in own:
+        for place in changed_places:
             values[place] = own_copy(values[place])
         return values
 

@@ -32,21 +32,21 @@ NOTICE = 50
 """The default number of ticks after which the others notice that a machine has crashed."""
 
 
-class Late(NamedTuple):
+class LateStart(NamedTuple):
     """A fault: the trainer starts `ticks` ticks after the others."""
 
     machine: str
     ticks: int
 
 
-class Slow(NamedTuple):
+class Slowdown(NamedTuple):
     """A fault: the trainer takes `ticks` ticks longer for each step."""
 
     machine: str
     ticks: int
 
 
-class Leave(NamedTuple):
+class Departure(NamedTuple):
     """A fault: the trainer leaves in good order before the step, as if its data had ended."""
 
     machine: str
@@ -84,7 +84,7 @@ class Partition(NamedTuple):
     until: int | None = None
 
 
-Event: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition"
+Event: TypeAlias = "LateStart | Slowdown | Departure | Crash | Rejoin | Partition"
 
 
 class Scenario(NamedTuple):
@@ -139,11 +139,11 @@ def require_sayable(scenario: Scenario) -> None:
 
 def line_of(event: Event) -> str:
     """The line of a scenario for an event."""
-    if isinstance(event, Late):
+    if isinstance(event, LateStart):
         return f"late {event.machine} {event.ticks}"
-    if isinstance(event, Slow):
+    if isinstance(event, Slowdown):
         return f"slow {event.machine} {event.ticks}"
-    if isinstance(event, Leave):
+    if isinstance(event, Departure):
         return f"leave {event.machine} step {event.step}"
     if isinstance(event, Rejoin):
         return f"rejoin {event.machine} step {event.step}"
@@ -171,15 +171,15 @@ _DIGITS = Pattern("[0-9]{1,15}").fullmatch
 _MAX_BYTES = 16 << 20
 
 Words: TypeAlias = "Sequence[str]"
-Meaning: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition | Mapping[str, object]"
+Meaning: TypeAlias = "LateStart | Slowdown | Departure | Crash | Rejoin | Partition | Mapping[str, object]"
 """The meaning of a line: an event, or fields of the scenario."""
 
 
-class _WrongError(Exception):
+class _UnreadableLineError(Exception):
     """A line can't be read, for the reason in the message."""
 
 
-class _MisplacedError(Exception):
+class _LineFormError(Exception):
     """A line does not have the form of its kind; the message has the reason, or is empty."""
 
 
@@ -188,7 +188,7 @@ class _Kind(NamedTuple):
 
     form: str
     words: int | None
-    read: Callable[[Words], Meaning]
+    parse: Callable[[Words], Meaning]
 
 
 @check_arguments
@@ -206,7 +206,7 @@ def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
             break
         try:
             meaning = _read_line(words)
-        except _WrongError as problem:
+        except _UnreadableLineError as problem:
             problems.append(error("cluster-scenario", str(problem), Location(path, number)))
             continue
         if isinstance(meaning, Mapping):
@@ -237,25 +237,25 @@ def _read_line(words: Words) -> Meaning:
     name = words[0]
     kind = _KINDS.get(name)
     if kind is None:
-        raise _WrongError(f"there is no {name[:40]}{near(name[:40], _KINDS)}; known: {', '.join(_KINDS)}")
+        raise _UnreadableLineError(f"there is no {name[:40]}{near(name[:40], _KINDS)}; known: {', '.join(_KINDS)}")
     try:
         if kind.words not in (None, len(words) - 1):
-            raise _MisplacedError
-        return kind.read(words[1:])
-    except _MisplacedError as problem:
+            raise _LineFormError
+        return kind.parse(words[1:])
+    except _LineFormError as problem:
         reason = f"{problem}; " if str(problem) else ""
-        raise _WrongError(f"{reason}expected: {kind.form}") from None
+        raise _UnreadableLineError(f"{reason}expected: {kind.form}") from None
 
 
 def _number(text: str, least: int = 0) -> int:
     if not _DIGITS(text) or int(text) < least:
-        raise _WrongError(f"{text[:40]} is no whole number of at least {least} (and at most 15 digits)")
+        raise _UnreadableLineError(f"{text[:40]} is no whole number of at least {least} (and at most 15 digits)")
     return int(text)
 
 
 def _step(text: str) -> int:
     if not _DIGITS(text) or int(text) < 1:
-        raise _WrongError(f"{text[:40]} is no step: steps are numbered from 1")
+        raise _UnreadableLineError(f"{text[:40]} is no step: steps are numbered from 1")
     return int(text)
 
 
@@ -265,7 +265,7 @@ def _chance(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= MOST_CHANCE:
-        raise _WrongError(f"{text[:40]} is no chance between 0 and {MOST_CHANCE}")
+        raise _UnreadableLineError(f"{text[:40]} is no chance between 0 and {MOST_CHANCE}")
     return value
 
 
@@ -274,17 +274,17 @@ def _field(name: str, read: Callable[[str], object]) -> Callable[[Words], Meanin
     return lambda words: {name: read(words[0])}
 
 
-def _after_ticks(event: type[Late | Slow]) -> Callable[[Words], Meaning]:
+def _after_ticks(event: type[LateStart | Slowdown]) -> Callable[[Words], Meaning]:
     """The meaning of lines `MACHINE TICKS`."""
     return lambda words: event(words[0], _number(words[1], 1))
 
 
-def _at_step(event: type[Leave | Rejoin]) -> Callable[[Words], Meaning]:
+def _at_step(event: type[Departure | Rejoin]) -> Callable[[Words], Meaning]:
     """The meaning of lines `MACHINE step STEP`."""
 
     def read(words: Words) -> Meaning:
         if words[1] != "step":
-            raise _MisplacedError
+            raise _LineFormError
         return event(words[0], _step(words[2]))
 
     return read
@@ -293,20 +293,20 @@ def _at_step(event: type[Leave | Rejoin]) -> Callable[[Words], Meaning]:
 def _options(words: Words, known: Words) -> dict[str, int]:
     """The options in words such as `step 3 after 2`, as a mapping."""
     if len(words) % 2:
-        raise _MisplacedError
+        raise _LineFormError
     given: dict[str, int] = {}
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name not in known or name in given:
-            raise _MisplacedError(f"unexpected {name[:40]}")
+            raise _LineFormError(f"unexpected {name[:40]}")
         given[name] = _step(value) if name == "step" else _number(value)
     return given
 
 
 def _keep(words: Words) -> Mapping[str, object]:
     if len(words) not in (1, 3):
-        raise _MisplacedError
+        raise _LineFormError
     if len(words) == 3 and words[1] != "in":
-        raise _MisplacedError(f"unexpected {words[1][:40]}")
+        raise _LineFormError(f"unexpected {words[1][:40]}")
     return {"keep": _number(words[0], 1), **({"folder": words[2]} if len(words) == 3 else {})}
 
 
@@ -314,7 +314,7 @@ def _delay(words: Words) -> Mapping[str, object]:
     shortest, dots, longest = words[1].partition("..")
     ticks = _number(shortest, 1), _number(longest if dots else shortest, 1)
     if ticks[0] > ticks[1]:
-        raise _MisplacedError("the shortest delay is above the longest")
+        raise _LineFormError("the shortest delay is above the longest")
     return {"delay": _chance(words[0]), "ticks": ticks}
 
 
@@ -323,22 +323,22 @@ def _crash(words: Words) -> Event:
     rest = [word for word in words[1:] if word != "unnoticed"]
     given = _options(rest, ("step", "after", "notice", "restart")) if words else {}
     if "step" not in given or unnoticed + ("notice" in given) + ("restart" in given) > 1:
-        raise _MisplacedError
+        raise _LineFormError
     notice = None if unnoticed else given.get("notice", NOTICE)
     return Crash(words[0], given["step"], given.get("after", 0), notice, given.get("restart"))
 
 
 def _partition(words: Words) -> Event:
     if "|" not in words or "from" not in words or words.index("|") > words.index("from"):
-        raise _MisplacedError
+        raise _LineFormError
     bar, since = words.index("|"), words.index("from")
     one, other = tuple(words[:bar]), tuple(words[bar + 1 : since])
     given = _options(words[since:], ("from", "to"))
     if not one or not other or set(one) & set(other):
-        raise _MisplacedError("both sides need machines, and none may be on both")
+        raise _LineFormError("both sides need machines, and none may be on both")
     until = given.get("to")
     if until is not None and until <= given["from"]:
-        raise _MisplacedError("it ends before it begins")
+        raise _LineFormError("it ends before it begins")
     return Partition(one, other, given["from"], until)
 
 
@@ -348,9 +348,9 @@ _KINDS = {
     "drop": _Kind("drop CHANCE", 1, _field("drop", _chance)),
     "duplicate": _Kind("duplicate CHANCE", 1, _field("duplicate", _chance)),
     "keep": _Kind("keep UPDATES [in FOLDER]", None, _keep),
-    "late": _Kind("late TRAINER TICKS", 2, _after_ticks(Late)),
-    "slow": _Kind("slow TRAINER TICKS", 2, _after_ticks(Slow)),
-    "leave": _Kind("leave TRAINER step STEP", 3, _at_step(Leave)),
+    "late": _Kind("late TRAINER TICKS", 2, _after_ticks(LateStart)),
+    "slow": _Kind("slow TRAINER TICKS", 2, _after_ticks(Slowdown)),
+    "leave": _Kind("leave TRAINER step STEP", 3, _at_step(Departure)),
     "rejoin": _Kind("rejoin TRAINER step STEP", 3, _at_step(Rejoin)),
     "crash": _Kind("crash MACHINE step STEP [after MESSAGES] [notice TICKS | unnoticed | restart TICKS]", None, _crash),
     "partition": _Kind("partition MACHINE, ... | MACHINE, ... from TICK [to TICK]", None, _partition),
@@ -388,14 +388,14 @@ def _random_events(draw: random.Random, trainers: Sequence[str], servers: Sequen
     departing = draw.sample(trainers, draw.randint(0, len(trainers))) if draw.random() < 0.6 else []
     for name in trainers:
         if draw.random() < 0.15:
-            yield Late(name, draw.randint(1, 200))
+            yield LateStart(name, draw.randint(1, 200))
         if draw.random() < 0.15:
-            yield Slow(name, draw.randint(1, 40))
+            yield Slowdown(name, draw.randint(1, 40))
         if name not in departing:
             continue
         step = draw.randint(1, steps)
         if draw.random() < 0.3:
-            yield Leave(name, step)
+            yield Departure(name, step)
         else:
             yield Crash(name, step, draw.randrange(8), draw.choice((1, NOTICE, 300)))
         if draw.random() < 0.6:

@@ -28,8 +28,8 @@ from pstranspile.runtime.run.bound_ops import EMPTY_NAME, Argument, BoundOp, in_
 from pstranspile.runtime.run.feeds import describe
 from pstranspile.runtime.run.frame import Execution, Frame
 from pstranspile.runtime.run.prepared import Prepared, keep_freed_memory
-from pstranspile.runtime.run.scope import Home
-from pstranspile.runtime.run.source import GuardFailed, Missing, Source, ValueKind
+from pstranspile.runtime.run.scope import ScopeWriter
+from pstranspile.runtime.run.source import GuardFailed, MissingValue, Source, ValueKind
 from pstranspile.runtime.values import SelectedRows
 
 # The ops of a program that exchange messages with other machines, and the values that they exchange.
@@ -111,24 +111,24 @@ def _op_of(exchange: Exchange) -> Op:
     return Op(EXCHANGE, *slots, origin=exchange.op.origin)
 
 
-class _Growing:
-    """An exchange to which ops are added; `passed` are the variables that ops read or write which stand after it, and
-    `written` those that these ops write.
+class _OpenExchange:
+    """An exchange to which ops are added; `passed_names` are the variables that ops read or write which stand after it,
+    and `written_names` those that these ops write.
     """
 
     def __init__(self, op: Op, inputs: Iterable[str], outputs: Iterable[str]):
         self.kind = op.type
         self.ops = [op]
         self.inputs, self.outputs = [*inputs], [*outputs]
-        self.passed, self.written = {*self.inputs, *self.outputs}, {*self.outputs}
+        self.passed_names, self.written_names = {*self.inputs, *self.outputs}, {*self.outputs}
 
     def add(self, op: Op, inputs: Iterable[str], outputs: Iterable[str]) -> None:
         """Adds an op, and the variables that it sends and receives."""
         self.ops.append(op)
         self.inputs += inputs
         self.outputs += outputs
-        self.passed.update(inputs, outputs)
-        self.written.update(outputs)
+        self.passed_names.update(inputs, outputs)
+        self.written_names.update(outputs)
 
     def exchange(self) -> Exchange:
         """The exchange of all ops."""
@@ -137,14 +137,14 @@ class _Growing:
 
 class _Exchanges:
     def __init__(self) -> None:
-        self.exchanges: list[_Growing] = []
-        self.ops: list[Op | _Growing] = []
+        self.exchanges: list[_OpenExchange] = []
+        self.ops: list[Op | _OpenExchange] = []
         self._deferred_ops: list[Op] = []
         self._touched_names: set[str] = set()
         """The variables that the deferred collective ops read or write."""
-        self._at = 0
+        self._last_place = 0
         """The index of the last exchange among the ops."""
-        self._fresh: list[Op] = []
+        self._newest_ops: list[Op] = []
         """The last ops, over which no lookup of the last exchange has passed."""
 
     def add(self, op: Op) -> None:
@@ -160,7 +160,7 @@ class _Exchanges:
             self._touched_names.update(op.input_names, op.output_names)
         elif not exchanges_messages(op.type):
             self.ops.append(op)
-            self._fresh.append(op)
+            self._newest_ops.append(op)
         else:
             self._add_exchange(op, *values_of(op))
 
@@ -187,16 +187,16 @@ class _Exchanges:
             last.add(op, inputs, outputs)
 
     def _begin(self, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-        self.exchanges.append(_Growing(op, inputs, outputs))
-        self._at = len(self.ops)
+        self.exchanges.append(_OpenExchange(op, inputs, outputs))
+        self._last_place = len(self.ops)
         self.ops.append(self.exchanges[-1])
-        self._fresh = []
+        self._newest_ops = []
 
-    def _follows(self, last: _Growing, inputs: tuple[str, ...]) -> bool:
+    def _follows(self, last: _OpenExchange, inputs: tuple[str, ...]) -> bool:
         """Whether the last exchange stands right before the next op, which does not need its results."""
-        return self.ops[-1] is last and last.written.isdisjoint(inputs)
+        return self.ops[-1] is last and last.written_names.isdisjoint(inputs)
 
-    def _joins(self, last: _Growing, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
+    def _joins(self, last: _OpenExchange, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bool:
         """Whether a lookup can join the last exchange although ops stand between them.
 
         Those that make its ids are moved before the exchange. They must not depend on its results, nor on ops that stay
@@ -205,23 +205,25 @@ class _Exchanges:
         if not facts_of(op.type).looks_up:
             return False
         needed, moved = {*inputs}, set[int]()
-        for index in reversed(range(len(self._fresh))):
-            if not needed.isdisjoint(self._fresh[index].output_names):
+        for index in reversed(range(len(self._newest_ops))):
+            if not needed.isdisjoint(self._newest_ops[index].output_names):
                 moved.add(index)
-                needed.update(self._fresh[index].input_names)
-        for index, between in enumerate(self._fresh):
-            if _has_blocks(between) or (index in moved and not _may_move(between, last.passed, last.written)):
+                needed.update(self._newest_ops[index].input_names)
+        for index, between in enumerate(self._newest_ops):
+            if _has_blocks(between) or (
+                index in moved and not _may_move(between, last.passed_names, last.written_names)
+            ):
                 return False
             if index not in moved:
-                last.passed.update(between.input_names, between.output_names)
-                last.written.update(between.output_names)
-        if not last.passed.isdisjoint(outputs) or not last.written.isdisjoint(inputs):
+                last.passed_names.update(between.input_names, between.output_names)
+                last.written_names.update(between.output_names)
+        if not last.passed_names.isdisjoint(outputs) or not last.written_names.isdisjoint(inputs):
             return False
-        begin = len(self.ops) - len(self._fresh)
-        self.ops[begin:] = [each for index, each in enumerate(self._fresh) if index not in moved]
-        self.ops[self._at : self._at] = [self._fresh[index] for index in sorted(moved)]
-        self._at += len(moved)
-        self._fresh = []
+        begin = len(self.ops) - len(self._newest_ops)
+        self.ops[begin:] = [each for index, each in enumerate(self._newest_ops) if index not in moved]
+        self.ops[self._last_place : self._last_place] = [self._newest_ops[index] for index in sorted(moved)]
+        self._last_place += len(moved)
+        self._newest_ops = []
         return True
 
 
@@ -257,10 +259,10 @@ Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
 
 
 class Wait(ABC):
-    """A wait of a machine. `missing` is the number of values that have not come."""
+    """A wait of a machine. `missing_count` is the number of values that have not come."""
 
-    __slots__ = ("missing", "values")
-    missing: int
+    __slots__ = ("missing_count", "values")
+    missing_count: int
     values: list[Value]
     """The values that have come so far."""
 
@@ -293,7 +295,7 @@ class Replies(Wait):
     __slots__ = ("_continuation", "_join", "_request_links", "step")
 
     def __init__(self, step: int, count: int, join: Join | None = None, request_links: Sequence[Link] = ()):
-        self.missing = count
+        self.missing_count = count
         self.step = step
         self._join = join
         self._request_links = request_links
@@ -302,12 +304,12 @@ class Replies(Wait):
 
     def take(self, messages: Iterable[Message]) -> None:
         """Every reply fills its slot."""
-        values, step, missing = self.values, self.step, self.missing
+        values, step, missing = self.values, self.step, self.missing_count
         for message in messages:
             if missing and message.step == step:
                 values[message.slot] = message.payload
                 missing -= 1
-        self.missing = missing
+        self.missing_count = missing
 
     def awaits(self, message: Message) -> bool:
         """Whether a message is an awaited answer: its slot is empty, and it comes from the machine that was asked."""
@@ -334,7 +336,7 @@ class Replies(Wait):
         return tuple(dict.fromkeys(link.target.name for link, value in pairs if value is None))
 
 
-class Blocked(Wait):
+class WaitForRelease(Wait):
     """A wait of a machine until it is released. Reports show the `awaited_event`, and `silent`: the machines that are
     to release it (default: its communicator).
     """
@@ -342,14 +344,14 @@ class Blocked(Wait):
     __slots__ = ("_awaited_event", "_machine", "_silent")
 
     def __init__(self, machine: Machine, awaited_event: str, silent: Sequence[str] | None = None):
-        self.missing, self.values = 1, []
+        self.missing_count, self.values = 1, []
         self._awaited_event = awaited_event
         self._machine = machine
         self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
 
     def release(self) -> None:
         """Lets the machine continue."""
-        self.missing = 0
+        self.missing_count = 0
         self._machine.network.scheduler.wake(self._machine)
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -426,9 +428,9 @@ class ScriptSource(Source):
             super()._op(index, bound)
             return
         for name in dict.fromkeys(bound.op.input_names):
-            if name in self.unsure:
-                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
-                self.unsure.discard(name)
+            if name in self.optional_names:
+                self._add(f"if {self._local(name)} is None: raise MissingValue({name!r})", index)
+                self.optional_names.discard(name)
         for name in dict.fromkeys(bound.op.input_names):
             self._join(index, name)
         number = self._exchanges
@@ -540,7 +542,7 @@ class Script(Prepared):
         execution.begin(feed)
         frame = self.frame = Frame(execution)
         top_level = scope.parent is None
-        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, Home(scope))
+        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, ScopeWriter(scope))
         if self._step is None:
             self._compile(self._not_plain())
         while True:
@@ -565,7 +567,7 @@ class Script(Prepared):
         assert self.source is not None
         assert self._step is not None
         index, values = self.source.locate_failure(self._step, problem)
-        if index >= 0 and self.source.bound[index].op.type == EXCHANGE and not isinstance(problem, Missing):
+        if index >= 0 and self.source.bound[index].op.type == EXCHANGE and not isinstance(problem, MissingValue):
             if isinstance(problem, REFUSALS):
                 given = [values[name] for name in self.source.bound[index].op.input_names]
                 raise exchange_error(self._exchange_of(index).op, given, problem) from problem
@@ -615,7 +617,7 @@ class Script(Prepared):
 # A trainer's program in execution, from one exchange with other machines to the next, until it has ended.
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """A program has ended with these fetched values."""
 
     fetched: Sequence[Value]
@@ -634,29 +636,29 @@ class Runner:
         self._place = -1
         """The number of the exchange at which the program has stopped."""
 
-    def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> Ended | Wait:
+    def begin(self, feed: Mapping[str, Any], extra: Mapping[str, Any] = EMPTY) -> ProgramEnd | Wait:
         """Runs the program until it has ended or must wait. Raises DiagnosticError."""
         self._coroutine, stop = self.script.begin(feed, extra, self._actions)
-        return Ended(self.script.ended) if stop is None else self._go_on(*stop)
+        return ProgramEnd(self.script.ended) if stop is None else self._go_on(*stop)
 
-    def resume(self, wait: Wait) -> Ended | Wait:
+    def resume(self, wait: Wait) -> ProgramEnd | Wait:
         """Continues with the values for which the program has waited. Raises DiagnosticError."""
         return self._go_on(self._place, wait)
 
-    def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> Ended | Wait:
+    def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> ProgramEnd | Wait:
         """Continues from an exchange with the result of its action, until the program must wait or has ended."""
         coroutine = self._coroutine
         assert coroutine is not None
         while True:
             self._place = place
             while isinstance(received, Wait):
-                if received.missing:
+                if received.missing_count:
                     return received
                 received = self._join(received)
             try:
                 place, received = coroutine.send(received)
             except StopIteration as end:
-                return Ended(end.value)
+                return ProgramEnd(end.value)
             except Exception as problem:
                 self.script.explain(problem)
                 raise

@@ -24,7 +24,7 @@ import numpy as np
 
 from pstranspile.cluster.machines import message as kinds
 from pstranspile.cluster.machines.message import PREFETCH, REPLY, Message
-from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
+from pstranspile.cluster.machines.network import Link, Machine, Network, WaitReason
 from pstranspile.cluster.machines.script import changed_in_place
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, visible
@@ -305,7 +305,7 @@ class Server(Machine):
         self._handlers = {kind: partial(take, handler) for kind, handler in taken.items()}
 
     @property
-    def takes(self) -> Iterable[str]:
+    def receivable_variables(self) -> Iterable[str]:
         """The names of the variables that trainers may send."""
         return pairs(self.op, "grad_to_block_id")
 
@@ -333,11 +333,11 @@ class Server(Machine):
         self.live.discard(message.trainer)
         self.admit()
 
-    def waiting_for_end(self) -> Waiting:
+    def waiting_for_end(self) -> WaitReason:
         """The wait of a server whose remaining trainers have not left yet."""
         if self.down:
-            return Waiting(self.name, self.op, "being started again", (self.name,))
-        return Waiting(self.name, self.op, "the end of all trainers", self.names_of(self.live))
+            return WaitReason(self.name, self.op, "being started again", (self.name,))
+        return WaitReason(self.name, self.op, "the end of all trainers", self.names_of(self.live))
 
     # trainers that rejoin
 
@@ -526,7 +526,7 @@ class SharedCounter(NamedTuple):
 
     place: int
     op: Op
-    shared: str
+    name: str
     trainer_counters: tuple[str, ...]
 
 

@@ -301,7 +301,7 @@ class _Elements:
     """Makes values from JSON and from the elements of arrays, which follow in the same order."""
 
     def __init__(self, data: bytes | mmap, at: int):
-        self.data, self.at = data, at
+        self.data, self.position = data, at
         self._views = False
 
     def value(self, tree: Any) -> Any:
@@ -326,6 +326,6 @@ class _Elements:
 
     def _array(self, dtype: Any, shape: tuple[int, ...]) -> Any:
         count = prod(shape)
-        array = np.frombuffer(self.data, dtype, count, self.at) if count else np.empty(0, dtype)
-        self.at += count * dtype.itemsize
+        array = np.frombuffer(self.data, dtype, count, self.position) if count else np.empty(0, dtype)
+        self.position += count * dtype.itemsize
         return array.reshape(shape) if self._views else array.reshape(shape).copy()

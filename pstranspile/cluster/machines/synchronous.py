@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from pstranspile.cluster.machines.message import GET, LOOKUP, Message, step_label
-from pstranspile.cluster.machines.network import Waiting
+from pstranspile.cluster.machines.network import WaitReason
 from pstranspile.cluster.machines.placement import merge_gradients
 from pstranspile.cluster.machines.server import (
     Block,
@@ -46,70 +46,70 @@ from pstranspile.runtime.large.table import threads_of_tables, updates_side_by_s
 class Round(NamedTuple):
     """The step in progress of a synchronous server."""
 
-    received: dict[str, Value]
+    gradients: dict[str, Value]
     """Gradients by name. If several trainers sent one, the gradient of one of them."""
     senders: dict[str, int]
-    """The trainer of each gradient in `received`."""
-    shared: dict[str, dict[int, Value]]
+    """The trainer of each gradient in `gradients`."""
+    shared_values: dict[str, dict[int, Value]]
     """The values that several trainers sent under one name, by trainer."""
-    reported: dict[int, tuple[str | None, int]]
+    reported_trainers: dict[int, tuple[str | None, int]]
     """The trainers whose send barrier has come, each with its program (None: there is only one) and its step. Their
     later messages wait for the update.
     """
-    fetched: set[int]
+    fetched_trainers: set[int]
     """The trainers whose fetch barrier has come."""
-    waiting: list[Message]
+    waiting_messages: list[Message]
     """Messages that have to wait."""
 
     def take(self, message: Message) -> None:
         """Adds a gradient."""
         name, trainer = message.variable, message.trainer
-        if name not in self.received or self.senders[name] == trainer:
+        if name not in self.gradients or self.senders[name] == trainer:
             self.senders[name] = trainer
-            self.received[name] = message.payload
+            self.gradients[name] = message.payload
         else:
-            parts = self.shared.setdefault(name, {self.senders[name]: self.received[name]})
+            parts = self.shared_values.setdefault(name, {self.senders[name]: self.gradients[name]})
             parts[trainer] = message.payload
 
     def forget(self, trainer: int) -> None:
         """Drops the gradients and barriers of a trainer in the step under way."""
-        self.reported.pop(trainer, None)
-        self.fetched.discard(trainer)
-        for name in [name for name, sender in self.senders.items() if sender == trainer and name in self.received]:
-            del self.received[name]
-        for name, parts in list(self.shared.items()):
+        self.reported_trainers.pop(trainer, None)
+        self.fetched_trainers.discard(trainer)
+        for name in [name for name, sender in self.senders.items() if sender == trainer and name in self.gradients]:
+            del self.gradients[name]
+        for name, parts in list(self.shared_values.items()):
             parts.pop(trainer, None)
             if not parts:
-                del self.shared[name]
-            elif name not in self.received:
-                self.senders[name], self.received[name] = next(iter(parts.items()))
+                del self.shared_values[name]
+            elif name not in self.gradients:
+                self.senders[name], self.gradients[name] = next(iter(parts.items()))
 
     def of(self, trainer: int) -> set[str]:
         """The names of the variables that a trainer has sent."""
-        alone = {name for name, sender in self.senders.items() if sender == trainer and name in self.received}
-        return alone | {name for name, parts in self.shared.items() if trainer in parts}
+        alone = {name for name, sender in self.senders.items() if sender == trainer and name in self.gradients}
+        return alone | {name for name, parts in self.shared_values.items() if trainer in parts}
 
     def contributions(self) -> list[tuple[str, int, Value]]:
         """The contributions to an update: variable, trainer and value."""
-        shared = self.shared
-        single = [(name, self.senders[name], value) for name, value in self.received.items() if name not in shared]
+        shared = self.shared_values
+        single = [(name, self.senders[name], value) for name, value in self.gradients.items() if name not in shared]
         return single + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
 
     def merged_gradients(self) -> dict[str, Value]:
         """The gradients by name. Values that several trainers sent under one name are added up; the value of a single
         one stays as it is.
         """
-        for name, parts in self.shared.items():
+        for name, parts in self.shared_values.items():
             values = [parts[trainer] for trainer in sorted(parts)]
-            self.received[name] = values[0] if len(values) == 1 else merge_gradients(values, adds=True)
-        self.shared.clear()
-        return self.received
+            self.gradients[name] = values[0] if len(values) == 1 else merge_gradients(values, adds=True)
+        self.shared_values.clear()
+        return self.gradients
 
     def clear(self) -> None:
         """Empties the round after the update."""
-        self.received.clear()
+        self.gradients.clear()
         self.senders.clear()
-        self.reported.clear()
+        self.reported_trainers.clear()
 
 
 def new_round() -> Round:
@@ -182,7 +182,7 @@ class UpdateBlocks:
         return names
 
     def absent(self, program: str, received: Iterable[str]) -> frozenset[str]:
-        """The variables that the update of a program needs and that are not among `received`."""
+        """The variables that the update of a program needs and that are not among `gradients`."""
         return self.needed_variables(program).difference(received)
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
@@ -286,7 +286,7 @@ class SynchronousServer(Server):
             message = again.popleft() if again else messages.popleft()
             kind = message.kind
             if self._must_wait(message):
-                self.round.waiting.append(message)
+                self.round.waiting_messages.append(message)
             elif kind == LOOKUP and threads_of_tables() > 1 and handlers[kind] == self.look_up:
                 lookups = [message]
                 while (rest := again or messages) and rest[0].kind == LOOKUP and not self._must_wait(rest[0]):
@@ -298,10 +298,14 @@ class SynchronousServer(Server):
     def _must_wait(self, message: Message) -> bool:
         """Whether a message waits for the next update, or for the end of one."""
         trainer = message.trainer
-        return trainer in self.round.reported or trainer not in self.live or (self.sending and message.kind == GET)
+        return (
+            trainer in self.round.reported_trainers
+            or trainer not in self.live
+            or (self.sending and message.kind == GET)
+        )
 
     @property
-    def takes(self) -> Iterable[str]:
+    def receivable_variables(self) -> Iterable[str]:
         """The names of the variables that trainers may send: those that an update reads."""
         return self.update_blocks.names
 
@@ -313,14 +317,14 @@ class SynchronousServer(Server):
 
     def on_send_barrier(self, message: Message) -> None:
         """Handles the end of a trainer's gradients; the last trainer's starts the update."""
-        self.round.reported[message.trainer] = message.payload, message.step
-        if len(self.round.reported) >= len(self.live):
+        self.round.reported_trainers[message.trainer] = message.payload, message.step
+        if len(self.round.reported_trainers) >= len(self.live):
             self._pass_barriers()
 
     def on_fetch_barrier(self, message: Message) -> None:
         """Handles the end of a trainer's fetching; after the last trainer's, the server takes gradients."""
-        self.round.fetched.add(message.trainer)
-        if len(self.round.fetched) >= len(self.live):
+        self.round.fetched_trainers.add(message.trainer)
+        if len(self.round.fetched_trainers) >= len(self.live):
             self._pass_barriers()
 
     def on_complete(self, message: Message) -> None:
@@ -366,8 +370,8 @@ class SynchronousServer(Server):
 
     def _stop_waiting(self) -> None:
         """Queues the waiting messages to be taken again, before later ones."""
-        self._deferred_messages.extendleft(reversed(self.round.waiting))
-        self.round.waiting.clear()
+        self._deferred_messages.extendleft(reversed(self.round.waiting_messages))
+        self.round.waiting_messages.clear()
 
     # updates
 
@@ -381,11 +385,11 @@ class SynchronousServer(Server):
         if not live:
             return
         if not self.sending:
-            if not live <= self.round.fetched:
+            if not live <= self.round.fetched_trainers:
                 return
-            self.round.fetched.clear()
+            self.round.fetched_trainers.clear()
             self.sending = True
-        if live <= self.round.reported.keys():
+        if live <= self.round.reported_trainers.keys():
             self._update()
             self.sending = False
             self.admit()
@@ -393,7 +397,7 @@ class SynchronousServer(Server):
 
     def _program(self) -> str:
         """The program that the trainers have run. Raises DiagnosticError if they have run different ones."""
-        reported = self.round.reported
+        reported = self.round.reported_trainers
         labels = {label for label, _ in reported.values()}
         if len(labels) == 1:
             return labels.pop() or MAIN
@@ -421,18 +425,18 @@ class SynchronousServer(Server):
     def _not_sent(self, program: str, absent: list[str]) -> DiagnosticError:
         ops = self.update_blocks.program.main_block.ops
         reader = next(op for op in ops if set(op.input_names) & set(absent))
-        of = f" of @{program}" if any(label for label, _ in self.round.reported.values()) else ""
+        of = f" of @{program}" if any(label for label, _ in self.round.reported_trainers.values()) else ""
         message = f"{self.name} has the send barriers{of} of all trainers, but nobody sent {', '.join(absent)}"
         return DiagnosticError([at_op("cluster-not-sent", message, reader, focus=absent[0])])
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """The barrier that has not been met, with the trainers whose messages are missing."""
         if self.ended:
             return None
-        reported = self.round.reported
+        reported = self.round.reported_trainers
         if self.sending:
             runs = [f"{self.names_of([t])[0]} runs @{label}" for t, (label, _) in sorted(reported.items()) if label]
             step = f" of {self.step_label()}" + (f" ({', '.join(runs)})" if runs else "")
-            return Waiting(self.name, self.op, "send barriers" + step, self.names_of(self.live - reported.keys()))
+            return WaitReason(self.name, self.op, "send barriers" + step, self.names_of(self.live - reported.keys()))
         what = "fetch barriers of " + (f"step {self.updates}" if self.updates else "the start-up programs")
-        return Waiting(self.name, self.op, what, self.names_of(self.live - self.round.fetched))
+        return WaitReason(self.name, self.op, what, self.names_of(self.live - self.round.fetched_trainers))

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pstranspile.cluster.machines.message import COMPLETE, Message, step_label
-from pstranspile.cluster.machines.network import Link, Machine, Network, Waiting
+from pstranspile.cluster.machines.network import Link, Machine, Network, WaitReason
 from pstranspile.cluster.machines.script import (
     Action,
-    Ended,
     Exchange,
     Library,
+    ProgramEnd,
     Replies,
     Runner,
     Script,
@@ -148,7 +148,7 @@ class Trainer(Machine):
         """How often the trainer was restarted."""
         self._due_programs: deque[Program] = deque([role.startup])
         """Programs to be run before the next step."""
-        self._ready: dict[tuple[str, int, Sequence[str]], Runner] = {}
+        self._prepared_runners: dict[tuple[str, int, Sequence[str]], Runner] = {}
         """The programs that steps have run, by name, identity (a runner holds its program) and what is fetched."""
         self._runner: Runner | None = None
         """The program under way."""
@@ -178,7 +178,7 @@ class Trainer(Machine):
         if scope is not None:
             self.scope = scope
         self.step = self.limit = step
-        self._ready.clear()
+        self._prepared_runners.clear()
 
     def limit_to(self, steps: int) -> None:
         """Makes the trainer pause after this number of steps."""
@@ -235,7 +235,7 @@ class Trainer(Machine):
         self.down = self.has_left = False
         self.step, self.first_step = -1 - self._lives, step
         self._due_programs = deque([self.role.startup])
-        self._ready.clear()
+        self._prepared_runners.clear()
         self._runner = self._wait = None
 
     def begin_with(self, values: Mapping[str, Value], step: int) -> None:
@@ -274,19 +274,19 @@ class Trainer(Machine):
     def advance(self) -> None:
         """Continues the current program, or begins the next one, unless the trainer waits."""
         wait, runner = self._wait, self._runner
-        if self.has_left or (wait is not None and wait.missing):
+        if self.has_left or (wait is not None and wait.missing_count):
             return
         self._wait = None
         try:
             outcome = self._begin_next() if runner is None or wait is None else runner.resume(wait)
         except DiagnosticError as problem:
             raise self._with_step_note(problem) from problem.__cause__
-        if isinstance(outcome, Ended):
+        if isinstance(outcome, ProgramEnd):
             self._finish(outcome.fetched)
         else:
             self._wait = outcome
 
-    def _begin_next(self) -> Ended | Wait | None:
+    def _begin_next(self) -> ProgramEnd | Wait | None:
         """Begins a program that is due or the next step, or leaves; None if there is nothing to run."""
         if self._due_programs:
             return self._begin_due()
@@ -307,19 +307,19 @@ class Trainer(Machine):
         if form is None:
             self._end_step(name, {})
             return None
-        feeds = (*form.feed, *form.extra)
+        feeds = (*form.feed, *form.extra_inputs)
         fetches = self.role.fetches.get(name, ()) if form.fetches else ()
         key = name, id(form.program), fetches
-        runner = self._ready.get(key)
+        runner = self._prepared_runners.get(key)
         if runner is None or runner.script.feeds != feeds:
-            if len(self._ready) >= _MOST_READY:
-                del self._ready[next(iter(self._ready))]
-            runner = self._ready[key] = self._prepare(program, name, feeds, fetches, form.program)
+            if len(self._prepared_runners) >= _MOST_READY:
+                del self._prepared_runners[next(iter(self._prepared_runners))]
+            runner = self._prepared_runners[key] = self._prepare(program, name, feeds, fetches, form.program)
         runner.script.execution.count_from(self.step)
         self._runner = runner
-        return runner.begin(form.feed, form.extra)
+        return runner.begin(form.feed, form.extra_inputs)
 
-    def _begin_due(self) -> Ended | Wait:
+    def _begin_due(self) -> ProgramEnd | Wait:
         """Begins a program that is no step."""
         self._runner = self._prepare(self._due_programs.popleft(), None)
         return self._runner.begin({})
@@ -383,13 +383,13 @@ class Trainer(Machine):
         """The op at which the trainer waits; None between steps."""
         return None if self._runner is None else self._runner.op
 
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """What the trainer waits for."""
         wait = self._wait
-        if wait is None or not wait.missing:
+        if wait is None or not wait.missing_count:
             return None
         what = self._runner.describe_wait() if isinstance(wait, Replies) and self._runner is not None else str(wait)
-        return Waiting(self.name, self.op, what, wait.silent())
+        return WaitReason(self.name, self.op, what, wait.silent())
 
     def _with_step_note(self, problem: DiagnosticError) -> DiagnosticError:
         """The error with a note that names the machine and the step."""
@@ -442,7 +442,7 @@ class TrainerRole:
         """The choice of the program that each step runs; None: always the main one."""
         self.fetches: dict[str, tuple[str, ...]] = {}
         """The variables fetched of each program."""
-        self.changed = frozenset[str]().union(*map(changed_in_place, self.all))
+        self.changed_variables = frozenset[str]().union(*map(changed_in_place, self.all_programs))
         """The variables that the programs may change in place, so that the trainer needs its own copies."""
 
     def take_turns(self, turns: Turns) -> None:
@@ -456,7 +456,7 @@ class TrainerRole:
     def replace_main(self, program: Program) -> None:
         """Replaces the main program for the next steps."""
         self.programs[MAIN] = program
-        self.changed |= changed_in_place(program)
+        self.changed_variables |= changed_in_place(program)
 
     @property
     def main(self) -> Program:
@@ -464,7 +464,7 @@ class TrainerRole:
         return self.programs[MAIN]
 
     @property
-    def all(self) -> tuple[Program, ...]:
+    def all_programs(self) -> tuple[Program, ...]:
         """The start-up program and those that steps may run."""
         return (self.startup, *self.programs.values())
 
@@ -500,11 +500,11 @@ def sends_values(op_type: str) -> bool:
 
 
 class Form(NamedTuple):
-    """A program to run, its feed, and `extra` inputs that are no part of the batch. `fetches`: whether to fetch."""
+    """A program to run, its feed, and `extra_inputs` that are no part of the batch. `fetches`: whether to fetch."""
 
     program: Program
     feed: Mapping[str, Any]
-    extra: Mapping[str, Value] = EMPTY
+    extra_inputs: Mapping[str, Value] = EMPTY
     fetches: bool = True
 
 

@@ -131,13 +131,13 @@ class OtherPrograms:
     """What other programs use of the processors of this host, from here on."""
 
     def __init__(self) -> None:
-        self._used, self._begin = _used_by_others(), perf_counter()
+        self._used_seconds, self._begin = _used_by_others(), perf_counter()
 
     @property
     def share(self) -> float:
         """Their share of all processors until now; 0 where the system does not tell."""
         passed = (perf_counter() - self._begin) * (os.cpu_count() or 1)
-        return min(max((_used_by_others() - self._used) / max(passed, 1e-9), 0.0), 1.0)
+        return min(max((_used_by_others() - self._used_seconds) / max(passed, 1e-9), 0.0), 1.0)
 
 
 def _used_by_others() -> float:
@@ -941,18 +941,18 @@ def _seconds_under_tls(effort: Effort, near: Any, far: Any, one: Guard, other: G
         data, room = bytes(size), memoryview(bytearray(size))
         spent: tuple[list[float], list[float]] = [], []
         for _ in range(9 if effort.seconds else 2):
-            for held, write, read in zip(spent, (plain, one.write), (far.recv_into, other.read), strict=True):
+            for seconds, write, read in zip(spent, (plain, one.write), (far.recv_into, other.read), strict=True):
                 start, out, at = thread_time(), deque([memoryview(data)]), 0
-                if held is spent[0]:
+                if seconds is spent[0]:
                     check_sum(data)
                 while at < size:
                     with suppress(BlockingIOError):
                         write(out, SEALED)
                     with suppress(BlockingIOError, ssl.SSLWantReadError):
                         at += read(room[at:])
-                if held is spent[0]:
+                if seconds is spent[0]:
                     check_sum(room)
-                held.append(thread_time() - start)
+                seconds.append(thread_time() - start)
         lines.append([2.0, 2.0 * size])
         more.append(max(median(spent[1]) - median(spent[0]), 1e-9))
     frame, byte = nonnegative_least_squares(lines, more)

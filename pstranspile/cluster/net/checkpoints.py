@@ -35,7 +35,7 @@ class Checkpoints:
     ):
         self.job, self.settings = job, settings
         self.source, self.target, self.every, self.work = source, target, every, work
-        self.first, self.seed = 0, None
+        self.first_step, self.seed = 0, None
         self.dealing: Dealing | None = None
         """A record of how rows of data are dealt, if any are."""
         self._saved_roles: dict[int, set[str]] = {}
@@ -46,13 +46,13 @@ class Checkpoints:
     def _begin_from(self, source: Source | None) -> None:
         self.source = source
         if source is not None:
-            self.first, self.seed, self.dealing = source.step, source.manifest.seed, source.manifest.dealing
+            self.first_step, self.seed, self.dealing = source.step, source.manifest.seed, source.manifest.dealing
 
     def deal(self, source: RowSource, trainers: int) -> RowSource:
         """The remaining rows, dealt to `trainers` trainers. Raises DiagnosticError if the checkpoint is of other
         rows.
         """
-        result = source if self.dealing is None else source.continued(self.dealing, self.first, trainers)
+        result = source if self.dealing is None else source.continued(self.dealing, self.first_step, trainers)
         self.dealing = result.dealing(trainers)
         return result
 
@@ -104,7 +104,7 @@ class Checkpoints:
 
         It does not if the last checkpoint is of this step, or if the run began with this step. Raises DiagnosticError.
         """
-        if steps in (self._newest_step, self.first):
+        if steps in (self._newest_step, self.first_step):
             return False
         self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
         return True

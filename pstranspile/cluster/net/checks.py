@@ -62,7 +62,7 @@ def most_sent(cluster: Cluster) -> int:
 def _exchanged_variables(cluster: Cluster) -> Iterator[tuple[str, Var | None]]:
     """The variables that trainers exchange with others, as their programs and those of the servers declare them."""
     for trainer in cluster.trainers:
-        for program in trainer.role.all:
+        for program in trainer.role.all_programs:
             yield from _program_exchanges(program)
     for ring in cluster.rings.values():
         for name, known in ring.operations.items():
@@ -125,10 +125,10 @@ class Checks:
         """The numbers of the trainers whose programs send each variable to this server."""
         for trainer in trainers:
             self._labelled[trainer.index] = frozenset(trainer.role.programs if trainer.role.turns is not None else ())
-            for program in trainer.role.all:
+            for program in trainer.role.all_programs:
                 for name in names_sent_to(program, server.endpoint):
                     self._senders.setdefault(name, set()).add(trainer.index)
-        self._served_names = frozenset(server.takes)
+        self._served_names = frozenset(server.receivable_variables)
         self._forms: dict[str, tuple[Any, tuple[int, ...] | None, int]] = {}
         self._refused_trainers: set[int] = set()
         self._checks_by_kind: Mapping[str, Callable[[Message], None]] = {
@@ -229,16 +229,16 @@ class Checks:
     def _look_up(self, message: Message) -> None:
         name, table = message.variable, self._server.scope.values_here.get(message.variable)
         if isinstance(table, LargeTable):
-            rows, each = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
-            kept = 0 if table.any_id else rows  # in a table with a row for every id, any number is valid
+            rows, row_bytes = 1 << 64 if table.any_id else table.height, table.width * table.dtype.itemsize
+            row_count = 0 if table.any_id else rows  # in a table with a row for every id, any number is valid
         else:
             held: Any = table.value if isinstance(table, SelectedRows) else table
             if held.__class__ is not np.ndarray or held.ndim < 1:
                 raise Misfit(f"{self._server.name} has no table {visible(name)}")
-            rows, each = len(held), held.nbytes // max(len(held), 1)
-            kept = rows
+            rows, row_bytes = len(held), held.nbytes // max(len(held), 1)
+            row_count = rows
         require_ids(message.payload, 1, rows)
-        _require_answerable(message.payload, each, kept)
+        _require_answerable(message.payload, row_bytes, row_count)
 
     def _prefetch(self, message: Message) -> None:
         block = self._server.prefetch_blocks.get(message.variable)
@@ -282,7 +282,7 @@ class Checks:
         server, trainer = self._server, message.trainer
         if not isinstance(server, SynchronousServer):
             return
-        for other, (label, _) in server.round.reported.items():
+        for other, (label, _) in server.round.reported_trainers.items():
             if label != message.payload:
                 first = self._server.names_of([other])[0]
                 raise Misfit(f"it names @{message.payload or MAIN} as its program, {first} @{label or MAIN}")

@@ -221,7 +221,7 @@ class HeaderReader:
         self._size = 0
         self._table_limit = MOST_TABLE
         self._data: Bytes = b""
-        self._at = 0
+        self._position = 0
         self._changed = False
         """Whether the block that is read changes the table."""
         self._headers_by_block: dict[bytes, list[Header]] = {}
@@ -243,12 +243,12 @@ class HeaderReader:
         return headers
 
     def _decode(self, data: Bytes) -> list[Header]:
-        self._data, self._at, self._changed = data, 0, False
+        self._data, self._position, self._changed = data, 0, False
         end = len(data)
         size = resized = 0
         headers: list[Header] = []
-        while self._at < end:
-            first = data[self._at]
+        while self._position < end:
+            first = data[self._position]
             if first & 0xE0 == 0x20:
                 resized += 1
                 if headers or resized > MOST_RESIZED:
@@ -256,7 +256,7 @@ class HeaderReader:
                 self._resize(self._number(5))
                 continue
             if 0x80 < first < 0xFF:  # an indexed header with a number of one byte, the most frequent kind
-                self._at += 1
+                self._position += 1
                 headers.append(self._entry(first & 0x7F))
             elif first & 0x80:
                 headers.append(self._entry(self._number(7)))
@@ -285,20 +285,20 @@ class HeaderReader:
         raise WireError("a number in a header is too large")
 
     def _byte(self) -> int:
-        if self._at >= len(self._data):
+        if self._position >= len(self._data):
             raise WireError("a block of headers ends too early")
-        self._at += 1
-        return self._data[self._at - 1]
+        self._position += 1
+        return self._data[self._position - 1]
 
     def _text(self) -> bytes:
-        if self._at >= len(self._data):
+        if self._position >= len(self._data):
             raise WireError("a block of headers ends too early")
-        coded = self._data[self._at] & 0x80
+        coded = self._data[self._position] & 0x80
         size = self._number(7)
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._data):
+        start, self._position = self._position, self._position + size
+        if self._position > len(self._data):
             raise WireError("a text in a header is longer than its block")
-        data = bytes(self._data[start : self._at])
+        data = bytes(self._data[start : self._position])
         return _expand(data) if coded else data
 
     def _literal(self, bits: int) -> Header:
@@ -542,12 +542,12 @@ class Http2(ByteReader):
         self._chunk = memoryview(bytearray(_CHUNK))
         self._buffer = bytearray()
         self._preface_is_read = False
-        self._over = False
+        self._is_over = False
         """Whether this side has ended the connection."""
         self._streams: dict[int, _Stream] = {}
         self._answering: dict[int, _Stream] = {}
         """The calls whose answers are being sent, by stream number."""
-        self._last = 0
+        self._last_stream = 0
         """The highest number of a stream that the client has begun."""
         self._block: tuple[int, int, bytearray] | None = None
         """An unfinished block of headers: its stream, flags and bytes; None if there is none."""
@@ -633,8 +633,8 @@ class Http2(ByteReader):
 
     def leave(self, reason: str) -> None:
         """Ends the connection without an error: the client may come again."""
-        self._over = True
-        self._channel.send([_frame(_GO_AWAY, 0, 0, struct.pack(">II", self._last, _NO_ERROR) + reason.encode())])
+        self._is_over = True
+        self._channel.send([_frame(_GO_AWAY, 0, 0, struct.pack(">II", self._last_stream, _NO_ERROR) + reason.encode())])
         self._channel.refuse(reason)
 
     # receiving
@@ -655,7 +655,7 @@ class Http2(ByteReader):
         self._work = TURN_WORK if self.is_admitted else STRANGER_TURN_WORK
         self._gathers = True
         try:
-            if not (self.is_admitted or self._over):
+            if not (self.is_admitted or self._is_over):
                 self._require_few()
             self._take_all()
         except WireError as problem:
@@ -666,11 +666,11 @@ class Http2(ByteReader):
     def _fail(self, reason: str) -> None:
         """Ends the connection, and sends the reason."""
         self._send_replies()
-        if self._over:
+        if self._is_over:
             return
-        self._over, self.waiting = True, False
+        self._is_over, self.waiting = True, False
         self._buffer = bytearray()  # views of the old buffer may still exist
-        code = struct.pack(">II", self._last, _PROTOCOL_ERROR)
+        code = struct.pack(">II", self._last_stream, _PROTOCOL_ERROR)
         self._channel.send([_frame(_GO_AWAY, 0, 0, code + reason.encode())])
         self._channel.refuse(reason)
         self.connection_ended(reason)
@@ -696,7 +696,7 @@ class Http2(ByteReader):
     def _take_all(self) -> None:
         buffer, at = self._buffer, 0
         self.waiting = False
-        if self._over:
+        if self._is_over:
             self._buffer = bytearray()
             return
         if not self._preface_is_read:
@@ -727,7 +727,7 @@ class Http2(ByteReader):
             if take is not None:
                 with memoryview(buffer) as view, view[at + 9 : end] as data:
                     take(flags, stream & _WIDEST, data)
-                if self._over:
+                if self._is_over:
                     return
             at = end
         del buffer[:at]
@@ -761,8 +761,8 @@ class Http2(ByteReader):
         self._work -= len(block)
         headers = self._headers.read(block)
         self._work -= len(headers)
-        if number > self._last:
-            self._last = number
+        if number > self._last_stream:
+            self._last_stream = number
             self._calls += 1
             if len(self._streams) + self._unread_answers() > self._service.open_call_limit:
                 self._reply(_frame(_RESET, 0, number, struct.pack(">I", _REFUSED_STREAM)))
@@ -782,7 +782,7 @@ class Http2(ByteReader):
             self._unacknowledged_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
-            if number > self._last or not number:
+            if number > self._last_stream or not number:
                 raise WireError(f"there is no stream {number}")
             return  # the call was answered or refused
         if stream.is_taken:
@@ -899,7 +899,7 @@ class Http2(ByteReader):
             self._send_replies()
 
     def _send_replies(self) -> None:
-        if self._over or not self._gathered_replies:
+        if self._is_over or not self._gathered_replies:
             return
         gathered, self._gathered_replies = self._gathered_replies, []
         self._channel.send([b"".join(gathered)])

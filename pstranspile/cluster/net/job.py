@@ -162,13 +162,13 @@ def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str,
         raise _folder_error(f"can't be read: {problem.strerror or problem}", path) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
         raise _folder_error(f"not JSON: {describe_json_error(problem)}", path) from None
-    held = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
-    geo: Any = held.get("geo")
+    fields = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+    geo: Any = fields.get("geo")
     pushes: Any = cast("dict[str, Any]", geo).get("need_push_nums") if isinstance(geo, dict) else 1
-    numbers = (held.get("trainers"), pushes)
-    if not isinstance(held.get("pservers"), list) or any(type(number) is not int or number < 1 for number in numbers):
+    numbers = (fields.get("trainers"), pushes)
+    if not isinstance(fields.get("pservers"), list) or any(type(number) is not int or number < 1 for number in numbers):
         raise _folder_error("this is not the plan of a job", path)
-    machines = {"trainer": held["trainers"], "pserver": len(held["pservers"])}
+    machines = {"trainer": fields["trainers"], "pserver": len(fields["pservers"])}
     for kind, count in machines.items():
         if count > _MOST_MISSING + len(names):
             there = sum(name.startswith(kind) for name in names)
@@ -179,7 +179,7 @@ def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str,
     if lost or strange:
         problem = f"the programs of {name_list(lost)} are missing" if lost else f"the job has no {name_list(strange)}"
         raise _folder_error(f"{problem}: {PLAN_FILE} says which machines there are", folder)
-    return held
+    return fields
 
 
 def _require_fit(folder: str | os.PathLike[str], roles: Mapping[str, Role]) -> None:

@@ -26,7 +26,7 @@ from pstranspile.cluster.net.job import JobFolder, load_job_folder
 from pstranspile.cluster.net.parts import are_needed, gather
 from pstranspile.cluster.net.status import PARENT, STATUS
 from pstranspile.cluster.net.supervisor import (
-    LogsTaken,
+    LogFolderInUse,
     Member,
     Ports,
     Supervisor,
@@ -139,7 +139,7 @@ def launch(
         write_outputs(folder, {**dict(files_of(job, "ir")), **start})
         programs = load_job_folder(folder)
         settings = {"arithmetic": arithmetic_name(arithmetic), "program": "", "shares": "equal"}
-        kept: Checkpoints | None = None
+        checkpoints: Checkpoints | None = None
         if checkpoint is not None or resume is not None:
             source = None if resume is None else at_end.enter_context(closing(Source(resume)))
             if source is not None:
@@ -151,18 +151,18 @@ def launch(
             target: Target | None = None
             if checkpoint is not None:
                 target = at_end.enter_context(closing(Target(checkpoint, layout_of(job), standing)))
-            kept = Checkpoints(job, source, target, checkpoint_every, work, settings)
-            at_end.enter_context(closing(kept))
+            checkpoints = Checkpoints(job, source, target, checkpoint_every, work, settings)
+            at_end.enter_context(closing(checkpoints))
         fetched = names_of(fetch, "launch")
         cluster = programs.cluster(fetch=fetched, seed=seed)
         cluster.require_sound()
-        if kept is not None and isinstance(feeds, RowSource):
-            feeds = kept.deal(feeds, len(cluster.trainers))
+        if checkpoints is not None and isinstance(feeds, RowSource):
+            feeds = checkpoints.deal(feeds, len(cluster.trainers))
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, steps or 0)
         count = steps or cluster.steps or 1
-        if kept is not None and kept.source is not None:
-            kept.source.require_steps(count, known=bool(steps or cluster.steps))
+        if checkpoints is not None and checkpoints.source is not None:
+            checkpoints.source.require_steps(count, known=bool(steps or cluster.steps))
         if not isinstance(feeds, RowSource):
             given = cast("Mapping[str, Any]", feeds) if isinstance(feeds, Mapping) else None
             require_inputs([programs.roles[trainer.name] for trainer in cluster.trainers], given, job.source)
@@ -197,11 +197,11 @@ def launch(
             words += ["--carried", str(place)]
         if logs is not None:
             at_end.enter_context(logs_of(logs))
-        run = _Run(job, programs, kept, cluster.seed, cluster.source, on_report)
+        run = _Run(job, programs, checkpoints, cluster.seed, cluster.source, on_report)
         results = run.to_the_end(str(folder), words, work, Path(logs or work / "logs"), restarts)
         there = run.all_ended(len(cluster.trainers))
-        if kept is not None and kept.target:
-            kept.end(cluster.seed, results, count if there is None else min(there, count))
+        if checkpoints is not None and checkpoints.target:
+            checkpoints.end(cluster.seed, results, count if there is None else min(there, count))
         if there is not None and cluster.source is not None:
             require_steps(there, count, cluster.source)
         done = gather(programs.cluster(fetch=fetched, seed=seed), results)
@@ -336,7 +336,7 @@ def logs_of(folder: str | os.PathLike[str]) -> Generator[Path | None]:
     with ExitStack() as at_end:
         try:
             earlier = at_end.enter_context(log_folder(Path(folder), _LOGS))
-        except LogsTaken:
+        except LogFolderInUse:
             message = "another launch writes its logs there; give this one another folder"
             raise DiagnosticError([error("output-unwritable", message, Location(os.fspath(folder)))]) from None
         yield earlier
@@ -393,7 +393,7 @@ class News:
 def supervise_job(
     restarts: int,
     members: Mapping[str, Member],
-    kept: Checkpoints | None,
+    checkpoints: Checkpoints | None,
     seed: int | None,
     on_report: Callable[[Member, dict[str, Any]], object],
     tell: Callable[[str], object],
@@ -407,7 +407,7 @@ def supervise_job(
     together = not any(name.startswith("pserver") for name in members)
     restarts_of_one, again = (0, restarts) if together else (restarts, 0)
     while True:
-        begin = kept.begin(seed) if kept is not None and kept.source else {}
+        begin = checkpoints.begin(seed) if checkpoints is not None and checkpoints.source else {}
         for name, member in members.items():
             member.begin_with(begin.get(name))
         supervisor = Supervisor(
@@ -417,7 +417,7 @@ def supervise_job(
         if done or not again:
             return supervisor, done
         again -= 1
-        tell(_go_back(supervisor, kept))
+        tell(_go_back(supervisor, checkpoints))
         on_begin()
 
 
@@ -429,7 +429,7 @@ def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> str:
         kept.go_back()
     ended = [f"{member.role} has ended {how_it_ended(code)}" for member, code in supervisor.failed]
     ended += [f"{member.role} was given up" for member in supervisor.left_out]
-    place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
+    place = f"from step {kept.first_step + 1}" if kept is not None and kept.source else "from the beginning"
     return f"{'; '.join(ended)}: all begin again {place}"
 
 
@@ -446,9 +446,9 @@ def _findings(supervisor: Supervisor, job: JobFolder, sources: Mapping[str, Role
     """The findings that machines have reported as they ended."""
     found: dict[str, list[Diagnostic]] = {}
     for name, member in supervisor.members.items():
-        if "findings" in member.reported:
+        if "findings" in member.last_reports:
             moved = to_sources(job.roles[name], sources.get(name))
-            found[name] = relocate_findings(read_findings(member.reported["findings"]), moved)
+            found[name] = relocate_findings(read_findings(member.last_reports["findings"]), moved)
     return told_once(found)
 
 
@@ -457,7 +457,7 @@ def _ended_machine_errors(supervisor: Supervisor) -> list[Diagnostic]:
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
         how = how_it_ended(code)
-        log = "" if "findings" in member.reported else member.log_tail()
+        log = "" if "findings" in member.last_reports else member.log_tail()
         notes = (Note(line.removeprefix("note: ")) for line in log.splitlines())
         result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [
@@ -469,6 +469,6 @@ def _ended_machine_errors(supervisor: Supervisor) -> list[Diagnostic]:
         line
         for member in supervisor.members.values()
         if member.role not in ended
-        for line in member.reported.get("waiting", ())
+        for line in member.last_reports.get("waiting", ())
     ]
     return [*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))]

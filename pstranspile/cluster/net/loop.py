@@ -60,7 +60,7 @@ class Event(NamedTuple):
     action: Callable[[], object] | None = None
 
 
-class Handled(Protocol):
+class SocketHandler(Protocol):
     """The handler of a socket."""
 
     @property
@@ -105,20 +105,20 @@ class Loop:
 
     def __init__(self, clock: Callable[[], float] = monotonic, cpu: Callable[[], float] = thread_time) -> None:
         self._clock, self._cpu = clock, cpu
-        self._ready: deque[Event] = deque()
+        self._ready_events: deque[Event] = deque()
         self._selector = selectors.DefaultSelector()
-        self._handlers: dict[int, Handled] = {}
-        self._woken, self._waking = socket.socketpair()
-        for end in (self._woken, self._waking):
+        self._handlers: dict[int, SocketHandler] = {}
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        for end in (self._wake_receiver, self._wake_sender):
             end.setblocking(False)
-        self._selector.register(self._woken, READ)
+        self._selector.register(self._wake_receiver, READ)
         self._thread = threading.get_ident()
         self._last_look = 0.0
-        self._unfinished_handlers: dict[Handled, None] = {}
+        self._unfinished_handlers: dict[SocketHandler, None] = {}
         """Handlers that get another turn although the selector may report nothing new on their sockets."""
-        self._saved = STRANGERS_SAVED
+        self._stranger_seconds = STRANGERS_SAVED
         """Seconds of processor time that connections not yet admitted may still cost; below 0 they have to wait."""
-        self._saved_at = clock()
+        self._stranger_time = clock()
         self._waiting_sockets: dict[int, tuple[Any, int]] = {}
         """The sockets of such connections that have to wait, with the events they wait for."""
         self._resting_sockets: dict[int, tuple[Any, int]] = {}
@@ -126,10 +126,10 @@ class Loop:
 
     def put(self, event: Event) -> None:
         """Appends an event."""
-        self._ready.append(event)
+        self._ready_events.append(event)
         if threading.get_ident() != self._thread:
             with contextlib.suppress(OSError):  # the buffer is full, so the other thread wakes up anyway
-                self._waking.send(b"\0")
+                self._wake_sender.send(b"\0")
 
     def now(self) -> float:
         """The time, in seconds from an arbitrary moment."""
@@ -137,37 +137,37 @@ class Loop:
 
     def empty(self) -> bool:
         """Whether there is no event in the queue."""
-        return not self._ready
+        return not self._ready_events
 
     def get(self, timeout: float) -> Event:
         """The next event. Raises queue.Empty if none comes within `timeout` seconds."""
         self._thread = threading.get_ident()
         end = self._clock() + timeout
-        while not self._ready:
+        while not self._ready_events:
             now = self._clock()
             if now >= end:
                 raise Empty
             self._poll(end - now)
-        return self._ready.popleft()
+        return self._ready_events.popleft()
 
-    def schedule_again(self, handled: Handled) -> None:
+    def schedule_again(self, handled: SocketHandler) -> None:
         """Gives a handler another turn, after those of others, even if its socket has nothing new."""
         self._unfinished_handlers[handled] = None
 
     def _poll(self, timeout: float) -> None:
         timeout = min(timeout, LOOK, self._let_strangers_come())
-        turns: dict[Handled, None] = {}
+        turns: dict[SocketHandler, None] = {}
         if self._unfinished_handlers:
             again, self._unfinished_handlers = self._unfinished_handlers, {}
             for handled in again:
-                (self._unfinished_handlers if handled.unknown and self._saved < 0 else turns)[handled] = None
+                (self._unfinished_handlers if handled.unknown and self._stranger_seconds < 0 else turns)[handled] = None
         for key, _ in self._selector.select(0.0 if turns else timeout):
             handled = self._handlers.get(key.fd)
             if handled is not None:
                 turns[handled] = None
-            elif key.fd == self._woken.fileno():
+            elif key.fd == self._wake_receiver.fileno():
                 with contextlib.suppress(OSError):
-                    self._woken.recv(4096)
+                    self._wake_receiver.recv(4096)
         for handled in turns:
             self._give_turn(handled)
         now = self._clock()
@@ -179,14 +179,14 @@ class Loop:
             for handled in list(self._handlers.values()):
                 handled.look(now)
 
-    def _give_turn(self, handled: Handled) -> None:
+    def _give_turn(self, handled: SocketHandler) -> None:
         if not handled.unknown:
             handled.handle()
             return
         begun = self._cpu()
         handled.handle()
         spent = self._cpu() - begun
-        self._saved -= spent
+        self._stranger_seconds -= spent
         handled.spend(spent)
 
     def charging(self, somebody: AdmittedParty) -> contextlib.AbstractContextManager[object]:
@@ -201,29 +201,31 @@ class Loop:
         try:
             yield
         finally:
-            self._saved -= self._cpu() - begun
+            self._stranger_seconds -= self._cpu() - begun
 
     def _let_strangers_come(self) -> float:
         """Resumes or suspends the connections not yet admitted; returns the seconds until that may change."""
         now = self._clock()
-        self._saved = min(self._saved + STRANGERS_SHARE * (now - self._saved_at), STRANGERS_SAVED)
-        self._saved_at = now
+        self._stranger_seconds = min(
+            self._stranger_seconds + STRANGERS_SHARE * (now - self._stranger_time), STRANGERS_SAVED
+        )
+        self._stranger_time = now
         for number, (sock, what) in list(self._waiting_sockets.items()):
-            if self._saved >= 0 or not self._handlers[number].unknown:
+            if self._stranger_seconds >= 0 or not self._handlers[number].unknown:
                 del self._waiting_sockets[number]
                 self._selector.register(sock, what)
-        if self._saved >= 0:
+        if self._stranger_seconds >= 0:
             return LOOK
         for number, handled in self._handlers.items():
             if handled.unknown and number not in self._waiting_sockets and number not in self._resting_sockets:
                 key = self._selector.get_key(number)
                 self._waiting_sockets[number] = key.fileobj, key.events
                 self._selector.unregister(number)
-        return 0.001 - self._saved / STRANGERS_SHARE
+        return 0.001 - self._stranger_seconds / STRANGERS_SHARE
 
     # sockets
 
-    def watch(self, sock: Any, handled: Handled, what: int) -> None:
+    def watch(self, sock: Any, handled: SocketHandler, what: int) -> None:
         """Registers a handler to be called when the socket can be read from or written to, as `what` says."""
         self._handlers[sock.fileno()] = handled
         self._selector.register(sock, what)
@@ -260,8 +262,8 @@ class Loop:
         for handled in list(self._handlers.values()):
             handled.abandon()
         self._selector.close()
-        self._woken.close()
-        self._waking.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
 
 
 # A non-blocking socket: incoming bytes go to a protocol, and outgoing bytes are written when the socket takes them.
@@ -351,7 +353,7 @@ class Channel:
         self._loop = loop
         self._sock = sock
         self._lock = Lock()
-        self._out: deque[memoryview] = deque()
+        self._unsent_bytes: deque[memoryview] = deque()
         self._begins = connecting
         """Whether the connection, or its handshake, is not complete yet."""
         self._context: tuple[ssl.SSLContext, bool, str] | None = None
@@ -365,7 +367,7 @@ class Channel:
         """The time at which this side closed the channel, or None. The rest is still sent, and incoming bytes are
         dropped.
         """
-        self._over = False
+        self._is_over = False
         """Whether the other side's end of the stream has been shut down."""
         self.queued = 0
         """The number of pieces queued for sending since the beginning."""
@@ -421,12 +423,12 @@ class Channel:
         guard = self._guard
         if guard is not None and guard.unsent:
             return True
-        return bool(self._out) and not self._begins
+        return bool(self._unsent_bytes) and not self._begins
 
     @property
     def unsent(self) -> int:
         """How many pieces wait to be sent."""
-        return len(self._out)
+        return len(self._unsent_bytes)
 
     def send(self, pieces: Sequence[Bytes]) -> None:
         """Sends bytes, or queues them until they can be sent. Any thread may call it. On a closed channel it does
@@ -435,9 +437,9 @@ class Channel:
         with self._lock:
             if self.closed:
                 return
-            before = len(self._out)
-            self._out.extend([memoryview(piece) for piece in pieces if len(piece)])
-            self.queued += len(self._out) - before
+            before = len(self._unsent_bytes)
+            self._unsent_bytes.extend([memoryview(piece) for piece in pieces if len(piece)])
+            self.queued += len(self._unsent_bytes) - before
             problem = None if self._begins else self._write()
         if problem:
             self._loop.put(Event(CALL, None, action=lambda: self._end(problem)))
@@ -472,7 +474,7 @@ class Channel:
             self._loop.forget(self._sock)
             self._sock.close()
             self._guard = None  # whose memory is free at once, though who reads and this channel hold each other
-            self._out.clear()
+            self._unsent_bytes.clear()
 
     # the loop's side
 
@@ -500,7 +502,7 @@ class Channel:
 
     def _go_on(self) -> None:
         problem = ""
-        if self._out or self._guard is not None or self._close_time is not None:
+        if self._unsent_bytes or self._guard is not None or self._close_time is not None:
             with self._lock:
                 problem = self._write()
         if not problem:
@@ -554,7 +556,7 @@ class Channel:
         """Writes as much as the socket takes; returns the reason if the channel is over, else "". The caller holds the
         lock.
         """
-        out, left = self._out, MOST_WRITTEN
+        out, left = self._unsent_bytes, MOST_WRITTEN
         try:
             if self._guard is not None:
                 self._guard.write(out, MOST_WRITTEN)
@@ -575,8 +577,8 @@ class Channel:
                         break
                     sent -= size
                     out.popleft()
-            if self._close_time is not None and self._open and not self._over:
-                self._over = True
+            if self._close_time is not None and self._open and not self._is_over:
+                self._is_over = True
                 self._sock.shutdown(socket.SHUT_WR)
         except _LATER:
             return ""

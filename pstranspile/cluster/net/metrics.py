@@ -170,19 +170,19 @@ def read_pace(path: str) -> Pace:
     machines = fields.get("machines")
     listed = cast("list[Any]", machines) if isinstance(machines, list) else []
     each_of = [cast("dict[str, Any]", each) for each in listed if isinstance(each, dict)]
-    told: dict[Any, Any] = {str(each.get("machine")): each.get("processor") for each in each_of}
-    numbers: list[Any] = [fields.get("step"), *told.values()]
+    processor_seconds: dict[Any, Any] = {str(each.get("machine")): each.get("processor") for each in each_of}
+    numbers: list[Any] = [fields.get("step"), *processor_seconds.values()]
     job = fields.get("job")
     if (
         fields.get("version") != PACE_VERSION
         or not isinstance(job, str)
         or not listed
-        or len(told) < len(listed)
+        or len(processor_seconds) < len(listed)
         or not all(map(_is_time, numbers))
     ):
         message = "it does not say how fast a job went; `pstranspile launch --pace FILE` writes that"
         raise DiagnosticError([error("cost-profile", message, Location(path))])
-    return Pace(float(fields["step"]), {name: float(seconds) for name, seconds in told.items()}, {}, job)
+    return Pace(float(fields["step"]), {name: float(seconds) for name, seconds in processor_seconds.items()}, {}, job)
 
 
 def require_pace_of(pace: Pace, job: str, machines: Iterable[str], path: str) -> None:
@@ -215,7 +215,7 @@ class ProcessReports(NamedTuple):
     role: str
     running: bool
     starts: int
-    reported: Mapping[str, Any]
+    last_reports: Mapping[str, Any]
 
 
 class _Request(ByteReader):

@@ -19,7 +19,7 @@ import numpy as np
 from pstranspile.cluster.machines.asynchronous import GeoServer
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import GeoCommunicator
-from pstranspile.cluster.machines.script import Blocked, Wait
+from pstranspile.cluster.machines.script import Wait, WaitForRelease
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.simulate import Simulated, results_of
 from pstranspile.cluster.machines.snapshots import (
@@ -191,7 +191,7 @@ class ServerMeetings(SiteListener):
 
     def __init__(self, site: Site, server: Server, parts: Parts):
         self._site, self._server, self._parts = site, server, parts
-        self._at: dict[str, int] = {}
+        self._waiting_steps: dict[str, int] = {}
         """The step before which each trainer waits, or last waited, by incarnation."""
         self._last_meeting = -1
         self._saved_with: set[str] = set()
@@ -202,7 +202,7 @@ class ServerMeetings(SiteListener):
         step = step_of(question, AT)
         if step is None or peer.index < 0:
             return None
-        self._at[peer.incarnation] = step
+        self._waiting_steps[peer.incarnation] = step
         self.turns_done()
         return self._state_for(peer)
 
@@ -212,7 +212,7 @@ class ServerMeetings(SiteListener):
     def turns_done(self) -> None:
         """Ends the meeting if all live trainers have come. Called whenever a trainer may have come or left."""
         live = [peer for peer in self._site.peers.values() if peer.index in self._server.live]
-        at = {peer.incarnation: self._at.get(peer.incarnation, -1) for peer in live}
+        at = {peer.incarnation: self._waiting_steps.get(peer.incarnation, -1) for peer in live}
         step = min((place for place in at.values() if place > self._last_meeting), default=-1)
         there = {incarnation for incarnation, place in at.items() if place == step}
         further = {one.incarnation for one in live if at[one.incarnation] > step or one.last_step >= step}
@@ -235,7 +235,7 @@ class TrainerMeetings(SiteListener, TrainerListener):
         self._servers = [peer for peer in site.peers.values() if peer.index < 0]
         self._last_meeting = first
         """The step of the last meeting, or the first step of this process, before which there is no meeting."""
-        self._pause: Blocked | None = None
+        self._pause: WaitForRelease | None = None
         self._step = -1
         self._asked_on: dict[str, Connection] = {}
         """The connection on which each server was sent the report that the trainer waits."""
@@ -253,9 +253,9 @@ class TrainerMeetings(SiteListener, TrainerListener):
             return None
         return self._wait(step)
 
-    def _wait(self, step: int) -> Blocked:
+    def _wait(self, step: int) -> WaitForRelease:
         silent = [peer.role for peer in self._servers]
-        self._pause = Blocked(self._trainer, f"the others, to be saved with them after step {step}", silent)
+        self._pause = WaitForRelease(self._trainer, f"the others, to be saved with them after step {step}", silent)
         self._step = step
         self._asked_on.clear()
         for peer in self._servers:

@@ -29,7 +29,7 @@ class Connection(Protocol):
         ...
 
     @property
-    def brought(self) -> int:
+    def received_bytes(self) -> int:
         """The number of bytes that have come since the beginning, those of an unfinished frame included."""
         ...
 
@@ -61,7 +61,7 @@ MESSAGE = 256
 """The bytes that count for a message in addition to its numbers."""
 
 
-class Unconfirmed:
+class UnconfirmedFrame:
     """A frame of messages that the other side has not made durable yet.
 
     It may be sent again on any number of new connections, so its check sum is computed once.
@@ -105,21 +105,21 @@ class Peer:
         """The number of the last frame sent."""
         self.received = 0
         """The number of the last frame received."""
-        self.durable = 0
+        self.durable_number = 0
         """The last of the received frames that would survive the end of this process."""
-        self.unconfirmed: deque[Unconfirmed] = deque()
+        self.unconfirmed: deque[UnconfirmedFrame] = deque()
         self.unconfirmed_bytes = 0
         """The bytes of the frames that the other side has not confirmed."""
-        self.brought = 0
+        self.uncounted_bytes = 0
         """The bytes of the messages received from it since the waiting ones were last counted."""
         self.talk = 0.0
         """The bytes of JSON that it has sent, less an allowance for the time since."""
         self.talked_at = 0.0
         """The time at which it last sent JSON."""
         self.connection: Connection | None = None
-        self.heard = 0.0
+        self.heard_at = 0.0
         """The time at which it was last heard, by the process's clock."""
-        self._brought_when_heard = 0
+        self._bytes_when_heard = 0
         """The bytes that the connection had brought when the process was last heard by them."""
         self.last_sent = 0.0
         """The time at which a frame was last sent to it."""
@@ -131,7 +131,7 @@ class Peer:
         """The reason why one of its messages was refused, for which it was given up."""
         self.announced = False
         """Whether this process, which is not the first in its role, has been admitted at a step."""
-        self.takes: Callable[[list[Message]], object] | None = None
+        self.receive_messages: Callable[[list[Message]], object] | None = None
         """The function that takes messages for the process, if it speaks another protocol."""
         self.former: set[str] = set()
         """The incarnations of processes that played the role before."""
@@ -148,7 +148,7 @@ class Peer:
         """Resets the counts of received frames, as the process in the role is another one, which numbers its frames
         anew. Frames sent to the former process count as known to it.
         """
-        self.received = self.durable = 0
+        self.received = self.durable_number = 0
 
     def leave(self) -> None:
         """Marks the process as taking no part any more."""
@@ -168,39 +168,39 @@ class Peer:
         self.left, self.announced = False, True
 
     def hand_to(self, takes: Callable[[list[Message]], object]) -> None:
-        """Makes messages for the process, which speaks another protocol, go to `takes`."""
-        self.takes = takes
+        """Makes messages for the process, which speaks another protocol, go to `receive_messages`."""
+        self.receive_messages = takes
 
     # receiving
 
     def hear(self, now: float) -> None:
         """Records the time at which the process was heard, or from which it could have been heard."""
-        self.heard = now
+        self.heard_at = now
 
     def hear_progress(self, now: float) -> None:
         """Records that the process was heard, if bytes of a frame have come since the last such time.
 
         A large frame may be longer on its way than a lease lasts, and signs of life wait behind it.
         """
-        if self.connection is not None and self.connection.brought != self._brought_when_heard:
-            self._brought_when_heard = self.connection.brought
-            self.heard = now
+        if self.connection is not None and self.connection.received_bytes != self._bytes_when_heard:
+            self._bytes_when_heard = self.connection.received_bytes
+            self.heard_at = now
 
     def take_frame(self, number: int, *, durable: bool) -> None:
         """Records the receipt of the frame with this number; `durable`: it would survive the end of this process."""
         self.received = number
         if durable:
-            self.durable = number
+            self.durable_number = number
 
     def make_durable(self, number: int) -> None:
         """Records that the frames up to this number would survive the end of this process."""
-        self.durable = number
+        self.durable_number = number
 
     def take(self, message: Message, *, sums_on: bool) -> None:
         """Records a message of the process. After a message of leaving it counts as left, unless it still sums for
         others (`sums_on`).
         """
-        self.brought += bytes_of(message.payload) + MESSAGE
+        self.uncounted_bytes += bytes_of(message.payload) + MESSAGE
         if message.kind == COMPLETE:
             self.left = not sums_on
         elif message.step > self.last_step:
@@ -208,7 +208,7 @@ class Peer:
 
     def waits_with(self, size: int) -> None:
         """Sets the number of bytes of its messages that wait to be taken."""
-        self.brought = size
+        self.uncounted_bytes = size
 
     def talks(self, size: int, now: float, most_a_second: float) -> float:
         """Counts bytes of JSON; returns the total less the allowance for the time passed."""
@@ -221,7 +221,7 @@ class Peer:
     def post(self, body: bytes, now: float) -> None:
         """Sends a body of messages, which is kept until it is durable on the other side."""
         self.last_sent_number += 1
-        item = Unconfirmed(self.last_sent_number, body)
+        item = UnconfirmedFrame(self.last_sent_number, body)
         self.unconfirmed.append(item)
         self.unconfirmed_bytes += len(body)
         self._send_messages(item, now)
@@ -242,12 +242,12 @@ class Peer:
         connection = self.connection
         if connection is not None:
             self.last_sent = now
-            connection.send(Header(kind, number, self.received, self.durable), body)
+            connection.send(Header(kind, number, self.received, self.durable_number), body)
 
-    def _send_messages(self, item: Unconfirmed, now: float) -> None:
+    def _send_messages(self, item: UnconfirmedFrame, now: float) -> None:
         if self.connection is not None:
             self.last_sent = now
-            header = Header(MESSAGES, item.number, self.received, self.durable)
+            header = Header(MESSAGES, item.number, self.received, self.durable_number)
             self.connection.send(header, item.body, item.body_sum)
 
     @property
@@ -268,8 +268,8 @@ class Peer:
     def connect(self, connection: Connection, received: int, now: float) -> None:
         """Sets an open connection, and sends the frames again that the other side has not received."""
         self.connection = connection
-        self._brought_when_heard = connection.brought
-        self.heard = now
+        self._bytes_when_heard = connection.received_bytes
+        self.heard_at = now
         for item in self.unconfirmed:
             if item.number > received:
                 self._send_messages(item, now)
@@ -283,7 +283,7 @@ class Peer:
         self.former.add(self.incarnation)
         self.incarnation = incarnation
         self.life += 1
-        self.last_sent_number = self.received = self.durable = 0
+        self.last_sent_number = self.received = self.durable_number = 0
         self.forget_sent()
         self.left = self.given_up = self.announced = False
         self.refusal = ""
@@ -305,5 +305,5 @@ class Peer:
         self.hear(now)
         self.make_durable(self.received)
         bodies = [*(item.body for item in self.unconfirmed), *(data.tobytes() for data in state["frames"])]
-        self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
+        self.unconfirmed = deque(UnconfirmedFrame(number, body) for number, body in enumerate(bodies, 1))
         self.last_sent_number, self.unconfirmed_bytes = len(bodies), sum(map(len, bodies))

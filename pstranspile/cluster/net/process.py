@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.feeding import Shares
-from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting, messages_sent, sentence
+from pstranspile.cluster.machines.network import Machine, TurnHook, WaitReason, messages_sent, sentence
 from pstranspile.cluster.machines.record import Turn, line_of, taken_of
 from pstranspile.cluster.machines.rings import RingListener
 from pstranspile.cluster.machines.server import Server, ServerListener
@@ -34,10 +34,17 @@ from pstranspile.cluster.net.parts import (
     write_trainer,
 )
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
-from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, SaveFolder, ServerCheckpoints
 from pstranspile.cluster.net.site import Site, SiteListener
 from pstranspile.cluster.net.state import StateKeeper
-from pstranspile.cluster.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe, Told, displayed_value
+from pstranspile.cluster.net.status import (
+    DONE,
+    SERVING,
+    TRAINING,
+    WAITING,
+    RateLimitedPrinter,
+    StatusPipe,
+    displayed_value,
+)
 from pstranspile.cluster.net.terms import MOST_STEPS, PeerRefused, Terms, step_of
 from pstranspile.cluster.net.tls import Credentials
 from pstranspile.cluster.net.tracing import Tracing
@@ -46,6 +53,9 @@ from pstranspile.cluster.net.wire import bytes_of
 from pstranspile.ir.diagnostics import lasting
 from pstranspile.runtime.large.forms import is_table
 from pstranspile.runtime.large.table import LargeTable, return_freed_arrays
+
+if TYPE_CHECKING:
+    from pstranspile.cluster.net.server_checkpoints import CheckpointPlan, ServerCheckpoints
 
 # Running a machine of a job in this process, for `start` and for actors of Ray.
 
@@ -122,7 +132,7 @@ class _Steps(TrainerListener):
 # Recording of the turns of a process's machines, for repetition in a simulation.
 
 
-class Recording(TurnHook):
+class TurnRecorder(TurnHook):
     """Writes every turn of the process's machines to a file. It must be made before the first turn."""
 
     def __init__(self, site: Site, path: str):
@@ -194,7 +204,7 @@ class Readmission(SiteListener):
         """
         waited = self.server.withdraw(peer.index)
         if not waited and (peer.announced or not peer.life):
-            self.site.part.take_out(peer)
+            self.site.local_machines.take_out(peer)
             self.site.run_machines()
         peer.come_back()
         self.server.announce(peer.index, step)
@@ -236,7 +246,7 @@ EVERY = 0.25
 """The least seconds between two reports."""
 
 
-class Watching(SiteListener):
+class ActivityReports(SiteListener):
     """Reports a few times a second the number of messages sent, the last wait, and for each machine the share of the
     time since the last report in which it was waited for.
     """
@@ -245,21 +255,21 @@ class Watching(SiteListener):
         self._site = site
         self._report = report
         self._last_sent = self._pause_time = site.now()
-        self._waiting: Waiting | None = None
-        self._last: Waiting | None = None
+        self._current_wait: WaitReason | None = None
+        self._last_wait: WaitReason | None = None
         self._waited_seconds: dict[str, float] = {}
 
     def pausing(self) -> None:
         """Notes the beginning of a wait, when the machines can't continue without others."""
         self._pause_time = self._site.now()
-        self._waiting = next(iter(self._site.waiting()), None)
+        self._current_wait = next(iter(self._site.waiting()), None)
 
     def resumed(self) -> None:
         """Notes the end of a wait, and reports."""
         now = self._site.now()
-        if self._waiting is not None:
-            self._last = self._waiting
-            for name in self._waiting.missing:
+        if self._current_wait is not None:
+            self._last_wait = self._current_wait
+            for name in self._current_wait.missing_machines:
                 self._waited_seconds[name] = self._waited_seconds.get(name, 0.0) + now - self._pause_time
         if now - self._last_sent < EVERY:
             return
@@ -267,29 +277,31 @@ class Watching(SiteListener):
         shares = {
             name: round(seconds / past, 2) for name, seconds in self._waited_seconds.items() if seconds > past / 20
         }
-        waits = {"what": self._last.awaited_event, "missing": shares} if self._last is not None and shares else {}
+        waits = (
+            {"what": self._last_wait.awaited_event, "missing": shares} if self._last_wait is not None and shares else {}
+        )
         machines = [self._site.cluster.machines[name] for name in sorted(self._site.local_names)]
         self._report(messages=messages_sent(machines), waits=waits)
-        self._last_sent, self._last, self._waited_seconds = now, None, {}
+        self._last_sent, self._last_wait, self._waited_seconds = now, None, {}
 
 
 class ProcessPlace(NamedTuple):
     """The place of a process: addresses (host:port) by role; `state`, the folder in which a server keeps its state ("":
     none), and `every`, the number of updates after which it does. `patience`: how many seconds a trainer waits for an
-    absent server. `foreign`: another system whose machines may take part (None: there is none). `record` and `trace`:
-    files for the turns of the machines, to repeat or to look at ("": none). `credentials`: certificates; None for
-    connections without TLS. `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a folder
-    for parts of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server with
-    `foreign` saves and begins with, together with the other servers. `saves`: the folder below which a server saves
-    what others have it save ("": none). `trainers_ended`: whether it is known that the processes of all trainers have
-    ended.
+    absent server. `foreign_system`: another system whose machines may take part (None: there is none). `record` and
+    `trace`: files for the turns of the machines, to repeat or to look at ("": none). `credentials`: certificates; None
+    for connections without TLS. `begin`: the file of the part of a checkpoint to begin with ("": none); `parts`: a
+    folder for parts of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server
+    with `foreign_system` saves and begins with, together with the other servers. `saves`: the folder below which a
+    server saves what others have it save ("": none). `trainers_ended`: whether it is known that the processes of all
+    trainers have ended.
     """
 
     addresses: Mapping[str, str]
     state: str = ""
     every: int = 20
     patience: float = 60.0
-    foreign: ForeignSystem | None = None
+    foreign_system: ForeignSystem | None = None
     record: str = ""
     trace: str = ""
     credentials: Credentials | None = None
@@ -326,36 +338,38 @@ def play_server(
 
     If the process ends before that, its last saved state remains; if it ends later, nothing is left to do.
     """
+    from pstranspile.cluster.net.server_checkpoints import SaveFolder, ServerCheckpoints
+
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms, keeps=bool(place.state), trainers_ended=place.trainers_ended)
     server.place_files(SaveFolder(place.saves, server.folder, _telling_of_saves(role, site, report)).place)
-    journal = Journal(place.state, role) if place.foreign and place.state else None
-    foreign = place.foreign.trainers(site, server, journal) if place.foreign else None
+    journal = Journal(place.state, role) if place.foreign_system and place.state else None
+    foreign = place.foreign_system.trainers(site, server, journal) if place.foreign_system else None
     keeper: StateKeeper | None = None
     if place.state:
         keeper = StateKeeper(
             site, server, place.state, place.every, foreign, on_failure=lambda reason: report(unkept=reason)
         )
-    kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
-    recording = Recording(site, place.record) if place.record else None
+    checkpoints = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
+    recording = TurnRecorder(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
     parts = place.parts_of(report)
     meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
-    watching = Watching(site, report) if report.watched else None
+    watching = ActivityReports(site, report) if report.watched else None
     waits = _Waits(site, report)
     told = _Load(server), _News(report), watching, waits
-    for listener in (*told, foreign, keeper, meetings, kept, Readmission(site, server)):
+    for listener in (*told, foreign, keeper, meetings, checkpoints, Readmission(site, server)):
         if listener is not None:
             site.listen(listener)
-    server.listen(_Updates(report, None if meetings is not None else parts, kept))
+    server.listen(_Updates(report, None if meetings is not None else parts, checkpoints))
     cluster.begin([server], [])
     _check_messages(site, server, foreign)
     if any(map(is_table, server.scope.values())):
         return_freed_arrays()
     if place.begin:
         take_server(server, read_part(Path(place.begin), role))
-    if kept is not None:
-        kept.begin(keeper is not None and keeper.file.exists())
+    if checkpoints is not None:
+        checkpoints.begin(keeper is not None and keeper.file.exists())
     if keeper is not None:
         keeper.begin()
     listener = _listen(site, place, None if foreign is None else foreign.service())
@@ -365,7 +379,11 @@ def play_server(
     try:
         with waits.told_at_end():
             _serve(
-                site, server, keeper, report, lambda server: (kept.end() if kept is not None else None, save(server))
+                site,
+                server,
+                keeper,
+                report,
+                lambda server: (checkpoints.end() if checkpoints is not None else None, save(server)),
             )
             done = True
     finally:
@@ -373,7 +391,7 @@ def play_server(
         for closing in (foreign, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
-        for writing in (parts, kept):
+        for writing in (parts, checkpoints):
             if writing is not None:
                 writing.finish()
         if keeper is not None:
@@ -386,12 +404,12 @@ def _check_messages(site: Site, server: Server, foreign: ForeignTrainers | None)
 
     def refuse(index: int, reason: str) -> None:
         peer = trainers[index]
-        if foreign is not None and peer.takes is not None:
+        if foreign is not None and peer.receive_messages is not None:
             foreign.end_part(peer, reason)
         else:
             site.refuse(peer, reason)
 
-    Checks(server, site.cluster.trainers, lambda index: trainers[index].takes is not None, refuse)
+    Checks(server, site.cluster.trainers, lambda index: trainers[index].receive_messages is not None, refuse)
 
 
 class _Load(SiteListener):
@@ -408,7 +426,7 @@ class _Load(SiteListener):
     def waiting_bytes(self, trainer: int) -> int | None:
         """The bytes of a trainer's messages that the server can't take yet."""
         server = self._server
-        early = server.round.waiting if isinstance(server, SynchronousServer) else ()
+        early = server.round.waiting_messages if isinstance(server, SynchronousServer) else ()
         waiting = (message for message in (*server.inbox, *early) if message.trainer == trainer)
         return sum(bytes_of(message.payload) + MESSAGE for message in waiting)
 
@@ -436,11 +454,11 @@ def _serve(
     if keeper is not None:
         keeper.finish()
     save(server)
-    report(state=DONE, refused=site.refused)
+    report(state=DONE, refused=site.refused_connections)
     site.stop_keeping()
     if keeper is not None and keeper.went_back:  # trainers may connect again to get a confirmation
-        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
-        site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
+        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.receive_messages is None}
+        site.run(lambda: trainers <= site.greeted_roles, timeout=min(site.terms.lease, 5.0))
     for peer in site.peers.values():
         peer.sign_of_life(site.now())
     site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=site.terms.lease)
@@ -449,7 +467,7 @@ def _serve(
 
 
 def _listen(site: Site, place: ProcessPlace, service: CallService | None = None) -> Listener:
-    address, told = place.addresses[site.role], Told(site.role, site.now)
+    address, told = place.addresses[site.role], RateLimitedPrinter(site.role, site.now)
     try:
         if answers(address):
             raise PeerRefused(f"it can't listen at {address}: somebody does already")
@@ -476,7 +494,7 @@ def _telling_of_saves(role: str, site: Site, report: StatusPipe) -> Callable[[st
     """A function that prints, and reports to the parent, the path of a file that the server has saved at a trainer's
     request.
     """
-    told = Told(role, site.now)
+    told = RateLimitedPrinter(role, site.now)
 
     def report_saved_file(path: str) -> None:
         told(f"saved {path}, as a trainer has asked")
@@ -499,8 +517,8 @@ class _Waits(SiteListener):
 
     def idle(self) -> None:
         """Reports the waits when nothing has come for some time."""
-        missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing})
-        self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle))
+        missing = sorted({name for waiting in self._site.waiting() for name in waiting.missing_machines})
+        self._report(waiting=self.sentences(), waits_for=missing, idle=round(self._site.idle_seconds))
 
     @contextmanager
     def told_at_end(self) -> Generator[None]:
@@ -529,22 +547,22 @@ def play_trainer(
     """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     events = Loop()
-    ways = _Ways(cluster, role, place, events)
-    site = Site(cluster, role, terms, events=events, ways=ways.ways, patience=place.patience)
+    ways = _TrainerConnections(cluster, role, place, events)
+    site = Site(cluster, role, terms, events=events, ways=ways.dialers, patience=place.patience)
     foreign_servers = ways.foreign_servers
     waits = _Waits(site, report)
-    watching = Watching(site, report) if report.watched else None
+    watching = ActivityReports(site, report) if report.watched else None
     for listener in (_News(report), watching, waits, ways):
         if listener is not None:
             site.listen(listener)
     parts = place.parts_of(report)
-    recording = Recording(site, place.record) if place.record else None
+    recording = TurnRecorder(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
     if steps_told is not None:
         trainer.listen(steps_told)
     for name, ring in cluster.rings.items():
         if name in site.local_names:
-            ring.listen(_RefusesOtherSums(site))
+            ring.listen(_SumChecks(site))
     if cluster.rings and any(peer.index > trainer.index for peer in site.peers.values()):
         _listen(site, place)
     report(state=WAITING)
@@ -554,8 +572,8 @@ def play_trainer(
         with waits.told_at_end():
             life = ways.greet(site)
             no_return = "" if cluster.servers else "without servers"
-            if place.foreign is not None and foreign_servers:
-                no_return = f"with servers of {place.foreign.name}"
+            if place.foreign_system is not None and foreign_servers:
+                no_return = f"with servers of {place.foreign_system.name}"
             _begin(site, trainer, place, life, no_return)
             trainer.limit_to(steps)
             meetings: TrainerMeetings | None = None
@@ -593,7 +611,7 @@ def play_trainer(
             parts.finish()
 
 
-class _RefusesOtherSums(RingListener):
+class _SumChecks(RingListener):
     """Refuses trainers whose parts of sums belong to other operations."""
 
     refuses = True
@@ -607,7 +625,7 @@ class _RefusesOtherSums(RingListener):
         self._site.refuse(peer, reason)
 
 
-class _Ways(SiteListener):
+class _TrainerConnections(SiteListener):
     """The connections of the trainer `role`: to which processes it connects, and which of them have admitted it.
 
     It connects to the servers, some of which may be of another system. In a job with rings it connects to the trainers
@@ -620,8 +638,8 @@ class _Ways(SiteListener):
         if cluster.rings:
             trainers = [trainer.name for trainer in cluster.trainers]
             self.targets += trainers[: trainers.index(role)]
-        shown = place.tls_context_factory(Told(role, events.now), listening=False)
-        self.ways: dict[str, Callable[[], Connection]] = {
+        shown = place.tls_context_factory(RateLimitedPrinter(role, events.now), listening=False)
+        self.dialers: dict[str, Callable[[], Connection]] = {
             target: Dialer(place.addresses[target], events, shown).dial for target in self.targets
         }
         """For each role to connect to, the function that opens a connection."""
@@ -642,9 +660,11 @@ class _Ways(SiteListener):
         """Adds a server that speaks the protocol of the other system, if there is one; None if there is none. Raises
         Refused.
         """
-        if self._place.foreign is None or self._site is None:
+        if self._place.foreign_system is None or self._site is None:
             return None
-        self.foreign_servers.append(self._place.foreign.server(self._site, peer, self._place.addresses[peer.role]))
+        self.foreign_servers.append(
+            self._place.foreign_system.server(self._site, peer, self._place.addresses[peer.role])
+        )
         return True
 
     def unmet(self) -> Sequence[str] | None:
@@ -653,7 +673,11 @@ class _Ways(SiteListener):
 
     def _missing(self, site: Site) -> list[str]:
         coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in self.targets]
-        met = {*self._lives, *site.greeted, *(foreign_server.peer.role for foreign_server in self.foreign_servers)}
+        met = {
+            *self._lives,
+            *site.greeted_roles,
+            *(foreign_server.peer.role for foreign_server in self.foreign_servers),
+        }
         return [role for role in (*self.targets, *coming) if role not in met and not site.peers[role].given_up]
 
     def _refusals(self, site: Site) -> list[str]:

@@ -21,14 +21,14 @@ from pathlib import Path, PurePath
 from threading import Thread
 from typing import NamedTuple
 
-from pstranspile.cluster.checkpoint.layout import Layout, Placed
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout
 from pstranspile.cluster.checkpoint.layout import VariablePart as Held
 from pstranspile.cluster.checkpoint.manifest import Manifest, Settings
 from pstranspile.cluster.checkpoint.runs import (
     KEPT,
+    RunProgress,
     SharedTarget,
     Source,
-    Standing,
     forget_older,
     identity_of,
     require_own,
@@ -56,7 +56,7 @@ def of_servers(layout: Layout) -> Layout:
     return replace(layout, machines=machines, variables={n: placed for n, placed in served.items() if placed.holders})
 
 
-def _on_servers(placed: Placed) -> Placed:
+def _on_servers(placed: VariableLayout) -> VariableLayout:
     parts, others = (tuple(filter(_is_on_server, held)) for held in (placed.parts, placed.other_parts))
     if parts == placed.parts:
         return placed._replace(other_parts=others)
@@ -116,7 +116,7 @@ _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXE
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-class Unplaced(Exception):
+class PathRefused(Exception):
     """A path to which no file is written, for the reason in the message."""
 
 
@@ -135,14 +135,14 @@ class SaveFolder:
     def place(self, path: str) -> Generator[str]:
         """The path at which the file is written while the context lasts; the folders on the way are made.
 
-        Raises Unplaced, also in place of an error in the context if the file can't be written.
+        Raises PathRefused, also in place of an error in the context if the file can't be written.
         """
         names = self._names_below(path)
         try:
             os.makedirs(self._folder, exist_ok=True)
             here = os.open(self._folder, _DIRECTORY)
         except OSError as problem:
-            raise Unplaced(f"{_GIVEN} can't be opened: {problem.strerror}") from None
+            raise PathRefused(f"{_GIVEN} can't be opened: {problem.strerror}") from None
         try:
             for name in names[:-1]:
                 here = _enter(here, name, path)
@@ -152,34 +152,36 @@ class SaveFolder:
             try:
                 yield place
             except DiagnosticError as problem:
-                raise Unplaced(str(problem).replace(place, visible(path))) from None
+                raise PathRefused(str(problem).replace(place, visible(path))) from None
         finally:
             os.close(here)
         self._on_saved(os.path.join(self._folder, *names))
 
     def _names_below(self, path: str) -> Sequence[str]:
-        """The names of the folders below the given one, and of the file. Raises Unplaced."""
+        """The names of the folders below the given one, and of the file. Raises PathRefused."""
         shown = visible(path)
         if not self._folder:
-            raise Unplaced(f"{shown}: it was started without a folder for that (--saves DIR; of scripts: {VARIABLE})")
+            raise PathRefused(
+                f"{shown}: it was started without a folder for that (--saves DIR; of scripts: {VARIABLE})"
+            )
         if "\0" in path or ".." in PurePath(path).parts:
-            raise Unplaced(f"{shown} is no path below {_GIVEN}")
+            raise PathRefused(f"{shown} is no path below {_GIVEN}")
         whole = os.path.normpath(os.path.join(self._working, path))
         for folder in (self._folder, os.path.realpath(self._folder)):
             if whole != folder and PurePath(whole).is_relative_to(folder) and not path.endswith("/"):
                 return PurePath(whole).relative_to(folder).parts
-        raise Unplaced(f"{shown} is no file below {_GIVEN}")
+        raise PathRefused(f"{shown} is no file below {_GIVEN}")
 
 
 def _enter(here: int, name: str, path: str) -> int:
-    """Opens the folder `name` of the open folder `here`, which is closed; returns the new handle. Raises Unplaced."""
+    """Opens the folder `name` of the open folder `here`, which is closed. Returns its handle. Raises PathRefused."""
     try:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=here)
         inner = os.open(name, _DIRECTORY | _NO_LINK, dir_fd=here)
     except OSError as problem:
         reason = "is a link, or no folder" if _is_there(here, name) else str(problem.strerror)
-        raise Unplaced(f"{visible(path)}: {visible(name)} {reason}") from None
+        raise PathRefused(f"{visible(path)}: {visible(name)} {reason}") from None
     os.close(here)
     return inner
 
@@ -192,22 +194,22 @@ def _is_there(here: int, name: str) -> bool:
 
 
 def _require_file(here: int, name: str, path: str) -> None:
-    """Raises Unplaced if something other than a file has that name."""
+    """Raises PathRefused if something other than a file has that name."""
     try:
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
     except OSError:
         return
     if not stat.S_ISREG(found.st_mode):
-        raise Unplaced(f"{visible(path)} is there already, and no file")
+        raise PathRefused(f"{visible(path)} is there already, and no file")
 
 
 def _path_inside(folder: str, names: Sequence[str], path: str) -> str:
-    """The path of the folders, on systems where an open folder has no path. Raises Unplaced if a link leads out of
+    """The path of the folders, on systems where an open folder has no path. Raises PathRefused if a link leads out of
     `folder`.
     """
     real = os.path.realpath(os.path.join(folder, *names))
     if not Path(real).is_relative_to(os.path.realpath(folder)):
-        raise Unplaced(f"{visible(path)} leads out of {_GIVEN}")
+        raise PathRefused(f"{visible(path)} leads out of {_GIVEN}")
     return real
 
 
@@ -273,7 +275,7 @@ class ServerCheckpoints(SiteListener):
         require_storable(self._plan.layout, folder)
         if again:
             return
-        standing: Standing | None = None
+        standing: RunProgress | None = None
         if self._plan.source:
             with closing(Source(self._plan.source)) as source:
                 standing = source.standing

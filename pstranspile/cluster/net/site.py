@@ -24,14 +24,14 @@ from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.communicator import Companion
 from pstranspile.cluster.machines.injection import process_of
 from pstranspile.cluster.machines.message import COMPLETE, REPLY, Message
-from pstranspile.cluster.machines.network import Machine, TurnHook, Waiting
+from pstranspile.cluster.machines.network import Machine, TurnHook, WaitReason
 from pstranspile.cluster.machines.rings import GONE
 from pstranspile.cluster.machines.server import Server
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.cluster.net.checks import JOINED, most_sent
 from pstranspile.cluster.net.loop import CALL, CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.cluster.net.peer import MESSAGE, Connection, Peer
-from pstranspile.cluster.net.status import Told
+from pstranspile.cluster.net.status import RateLimitedPrinter
 from pstranspile.cluster.net.terms import (
     MORE_HELD,
     MOST_HELD,
@@ -84,7 +84,7 @@ class StandIn(TurnHook):
 
     def take(self, machine: Machine, turn: Callable[[], object]) -> None:
         """Sends the messages that were posted to the machine, or postpones that."""
-        if self._lone is not None and self._lone.listed:
+        if self._lone is not None and self._lone.is_scheduled:
             machine.network.scheduler.wake(machine)
             return
         messages = list(machine.inbox)
@@ -346,31 +346,31 @@ class Site:
         self.incarnation = secrets.token_hex(8)
         self.joins: int | None = None
         """The step from which this process, which is not the first in its role, takes part; it is in every greeting."""
-        self.greeted: set[str] = set()
+        self.greeted_roles: set[str] = set()
         """The roles that have greeted this process."""
-        self.refused = 0
+        self.refused_connections = 0
         """The number of connections that were ended because of an error in the received bytes."""
         self.among_trainers = bool(cluster.rings)
         """Whether trainers exchange values with each other. If so, all have to agree on which of them are gone, and a
         trainer that is gone can't rejoin.
         """
-        self.report_problem = Told(role, clock)
+        self.report_problem = RateLimitedPrinter(role, clock)
         """Prints lines about errors of other processes."""
         self.unreached: dict[str, str] = {}
         """For each role, why the last connection ended before this process was admitted, as far as it is known."""
-        self.idle = 0.0
+        self.idle_seconds = 0.0
         """Seconds of waiting since the last frame other than a sign of life."""
         self.bytes_since_kept = 0
         """Bytes of frames with messages received since the state was last saved."""
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
-        self.part = LocalMachines(cluster, role, self._post)
-        self.local_names, self.peers = self.part.local_names, self.part.peers
+        self.local_machines = LocalMachines(cluster, role, self._post)
+        self.local_names, self.peers = self.local_machines.local_names, self.local_machines.peers
         self._listeners: list[SiteListener] = []
         self._clock = clock
-        self._ways = ways
+        self._dialers = ways
         self._patience = patience
-        self._keeps = keeps
+        self._keeps_state = keeps
         self._trainers_ended = trainers_ended
         self._gone_of: dict[str, set[str]] = {}
         """The trainers without which each server continues, as far as it has said so to this process."""
@@ -399,7 +399,7 @@ class Site:
         self._redial: dict[str, float] = {}
         """The time at which to connect to a role again."""
         self._reported_idle = 0.0
-        """The value of `idle` when listeners were last notified of it."""
+        """The value of `idle_seconds` when listeners were last notified of it."""
         self._last_look = clock()
         self._ending = Flag()
         self._questions = 0
@@ -416,8 +416,8 @@ class Site:
     # admission
 
     def _post(self, peer: Peer, messages: list[Message]) -> None:
-        if peer.takes is not None:
-            peer.takes(messages)
+        if peer.receive_messages is not None:
+            peer.receive_messages(messages)
         elif not peer.left:
             size = sum(bytes_of(message.payload) for message in messages) if peer.index >= 0 else 0
             if peer.index >= 0 and peer.unconfirmed_bytes + size > MOST_HELD and self._holds_much(peer, size):
@@ -428,7 +428,7 @@ class Site:
                 return
             for joined in _group_messages(messages):
                 try:
-                    body = messages_body(joined, self.part.numbers)
+                    body = messages_body(joined, self.local_machines.numbers)
                 except WireError as problem:
                     names = ", ".join(sorted({visible(message.variable) for message in joined})[:3])
                     raise PeerRefused(f"{names} can't go to {peer.role}: {problem}") from None
@@ -446,19 +446,21 @@ class Site:
 
     def require_room(self, peer: Peer) -> None:
         """Raises WireError if too many bytes of a trainer's messages wait until other trainers are as far."""
-        if peer.brought <= MOST_HELD or peer.index < 0:
+        if peer.uncounted_bytes <= MOST_HELD or peer.index < 0:
             return
         variables = self._first_answer(lambda one: one.variable_bytes())
         if variables is None:
             return
         peer.waits_with(self._first_answer(lambda one: one.waiting_bytes(peer.index)) or 0)
-        if peer.brought > MOST_HELD + MORE_HELD * variables:
-            raise WireError(f"messages of {peer.brought} bytes wait until other trainers are as far as {peer.role}")
+        if peer.uncounted_bytes > MOST_HELD + MORE_HELD * variables:
+            raise WireError(
+                f"messages of {peer.uncounted_bytes} bytes wait until other trainers are as far as {peer.role}"
+            )
 
     def go_to(self, role: str) -> None:
         """Connects to another role, and connects again whenever the connection breaks."""
         peer = self.peers[role]
-        connection = self._ways[role]()
+        connection = self._dialers[role]()
         self._waiting_for[role] = connection
         self._redial[role] = self._clock() + self.terms.lease / 2  # the greeting, or the answer, may be lost
         fields = {
@@ -483,7 +485,7 @@ class Site:
             raise Objection(f"{fields['role']} does not connect to {self.role}, but the other way round, if at all")
         peer, knows = self.peers[fields["role"]], fields.get("knows") == self.incarnation
         received = number_of(fields, "received") if knows else 0
-        if peer.takes is not None:
+        if peer.receive_messages is not None:
             raise Objection(f"{peer.role} is here already, as a machine of Fluid")
         incarnation = str(fields["incarnation"])
         if incarnation in peer.former:
@@ -495,7 +497,7 @@ class Site:
             raise WireError(f"{peer.role} knows another process as {self.role}")
         if peer.incarnation != incarnation:
             if peer.incarnation:
-                silence = self._clock() - peer.heard
+                silence = self._clock() - peer.heard_at
                 if peer.connection is not None and silence < HERE:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
                 if self.among_trainers and not peer.given_up and silence < min(HERE, self.terms.lease / 2):
@@ -506,7 +508,7 @@ class Site:
                 if self.among_trainers:
                     raise Objection(_exclusion_message(peer.role))
                 peer.begin_anew(incarnation)
-                self.part.reset_links(peer)
+                self.local_machines.reset_links(peer)
                 if peer.index >= 0:
                     self._notify_listeners(f"{peer.role} is back, as a new process", peer, gone=False)
                     self._tell_trainers({"back": peer.role}, peer)
@@ -517,7 +519,7 @@ class Site:
         self.hear_of_gone(peer, fields)
         for listener in self._listeners:
             listener.peer_admitted(peer, fields)
-        self.greeted.add(peer.role)
+        self.greeted_roles.add(peer.role)
         self._let_in(connection, peer)
         if peer.connection is not None:
             peer.connection.close()
@@ -530,7 +532,7 @@ class Site:
             "life": peer.life,
             "gone": self._given_up_roles(),
         }
-        connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
+        connection.send(Header(WELCOME, 0, peer.received, peer.durable_number), json_body(welcome))
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
 
@@ -624,7 +626,7 @@ class Site:
         """Gives up a trainer's process, which may not rejoin; the others are sent the reason."""
         if peer.left or peer.index < 0:
             return
-        self.part.take_out(peer)
+        self.local_machines.take_out(peer)
         peer.give_up()
         self._notify_listeners(f"goes on without {peer.role}: {why}", peer, gone=True)
         if self.among_trainers:  # where no trainer can rejoin
@@ -640,7 +642,7 @@ class Site:
     def _tell_trainers(self, fields: Mapping[str, Any], about: Peer) -> None:
         """Sends news about a trainer to the other trainers that use this protocol."""
         for peer in self.peers.values():
-            if peer is not about and peer.index >= 0 and peer.connection is not None and peer.takes is None:
+            if peer is not about and peer.index >= 0 and peer.connection is not None and peer.receive_messages is None:
                 peer.send_answer(fields)
 
     def hear_of_others(self, teller: Peer, fields: Mapping[str, Any]) -> None:
@@ -766,7 +768,7 @@ class Site:
         if not tellers and about != self.role:
             return []
         peer = self.peers.get(about)
-        if peer is not None and now - peer.heard > lease / 4:
+        if peer is not None and now - peer.heard_at > lease / 4:
             return tellers
         if 2 * len(tellers) > len(live - {about}):
             return tellers
@@ -784,7 +786,7 @@ class Site:
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
         """Ends a connection with a wrong frame; the answer has the reason, and says whether to connect again."""
-        self.refused += 1
+        self.refused_connections += 1
         self._note(connection, str(problem))
         if isinstance(problem, Objection) and not connection.is_admitted:
             self.report_problem(f"{connection.address} is not let in: {problem}")
@@ -856,19 +858,19 @@ class Site:
             event = self.events.get(timeout=self._pause)
         except Empty:
             event = None
-        self.idle += self._clock() - begun
+        self.idle_seconds += self._clock() - begun
         if event is not None:
             self._handle(event)
             while not self.events.empty():
                 self._handle(self.events.get(0.0))
-        if self.idle < IDLE:
+        if self.idle_seconds < IDLE:
             self._reported_idle = 0.0
-        elif self.idle - self._reported_idle >= IDLE:
-            self._reported_idle = self.idle
+        elif self.idle_seconds - self._reported_idle >= IDLE:
+            self._reported_idle = self.idle_seconds
             for listener in self._listeners:
                 listener.idle()
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[WaitReason]:
         """The waits of the machines of this process."""
         machines = [self.cluster.machines[name] for name in sorted(self.local_names)]
         return [entry for machine in machines if (entry := machine.waiting()) is not None]
@@ -878,7 +880,9 @@ class Site:
         named = self._first_answer(lambda one: one.unmet())
         if named is not None:
             return named
-        coming = (peer for peer in self.peers.values() if peer.index >= 0 and peer.takes is None and not peer.left)
+        coming = (
+            peer for peer in self.peers.values() if peer.index >= 0 and peer.receive_messages is None and not peer.left
+        )
         return [peer.role for peer in coming if not peer.incarnation]
 
     def now(self) -> float:
@@ -936,7 +940,7 @@ class Site:
         for peer in self.peers.values():
             peer.hear_progress(now)
             if peer.connection is not None:
-                if now - peer.heard > self.terms.lease / 2:  # another connection may be better
+                if now - peer.heard_at > self.terms.lease / 2:  # another connection may be better
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
@@ -944,10 +948,10 @@ class Site:
                 (peer.index < 0 and not peer.left)
                 and self._patience
                 and peer.incarnation
-                and now - peer.heard > self._patience
+                and now - peer.heard_at > self._patience
             ):
                 raise PeerRefused(f"{peer.role} was not heard for {lasting(self._patience)}")
-            if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
+            if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard_at > self.terms.lease:
                 self.give_up(peer, f"it was not heard for {lasting(self.terms.lease)}")
             elif peer.index >= 0 and peer.connection is None and self._trainers_ended():
                 self.give_up(peer, "its process has ended")
@@ -976,9 +980,9 @@ class Site:
     def _take_of(self, peer: Peer, connection: Connection, header: Header, data: Bytes) -> None:
         """Handles a frame of an admitted process."""
         peer.hear(self._clock())
-        peer.drop_confirmed(header.durable)
+        peer.drop_confirmed(header.durable_number)
         if header.kind != ALIVE:
-            self.idle = 0.0
+            self.idle_seconds = 0.0
         if header.kind == MESSAGES:
             self._take_messages(peer, header, data)
         elif header.kind != ALIVE and self._talks_much(peer, len(data)):
@@ -987,7 +991,7 @@ class Site:
             question = read_json(data)
             answer = self._first_answer(lambda one: one.answer(peer, question)) or {}
             fields = {**answer, "number": number_of(question, "number")}
-            connection.send(Header(ANSWER, 0, peer.received, peer.durable), json_body(fields))
+            connection.send(Header(ANSWER, 0, peer.received, peer.durable_number), json_body(fields))
         elif header.kind == ANSWER and peer.index >= 0 and not self.among_trainers:
             raise WireError("nothing was asked")
         elif header.kind == ANSWER:
@@ -1018,12 +1022,12 @@ class Site:
             return
         if header.number != peer.received + 1:
             raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
-        messages = read_messages(data, self.part.machines)
-        self.part.require_sound(peer, messages)
+        messages = read_messages(data, self.local_machines.machines)
+        self.local_machines.require_sound(peer, messages)
         self.require_room(peer)
-        peer.take_frame(header.number, durable=not self._keeps)
+        peer.take_frame(header.number, durable=not self._keeps_state)
         self.count_bytes(len(data))
-        self.part.deliver(peer, messages)
+        self.local_machines.deliver(peer, messages)
 
     def _handle_process_end(self, peer: Peer, fields: Mapping[str, Any]) -> None:
         """Handles the end of a process. If its part is done, it counts as left, provided that no more messages can
@@ -1047,7 +1051,7 @@ class Site:
         """Confirms all messages received and to come, as the part of this process is done and nothing need be sent
         again.
         """
-        self._keeps = False
+        self._keeps_state = False
         for peer in self.peers.values():
             peer.make_durable(peer.received)
 
@@ -1085,7 +1089,7 @@ class Site:
         self._ending.set()
         for peer in self.peers.values():
             if peer.connection is not None:
-                peer.connection.send(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done}))
+                peer.connection.send(Header(BYE, 0, peer.received, peer.durable_number), json_body({"done": done}))
                 peer.connection.close()
 
     @property

@@ -78,12 +78,12 @@ class StateKeeper(SiteListener):
     ):
         self.site = site
         self.server = server
-        self.foreign = foreign
+        self.foreign_trainers = foreign
         self.journal = foreign.journal if foreign is not None else None
         self.file = Path(folder, f"{server.name}.kept")
         self._run = site.terms.run_hash()
         self.every = every
-        self._last = (0, -1)
+        self._last_saved_progress = (0, -1)
         """The numbers of updates and of live trainers when the state was last saved."""
         self._writing: dict[str, int] | None = None
         """The last received frame of each peer in the state that is being written; None if none is."""
@@ -161,12 +161,12 @@ class StateKeeper(SiteListener):
         for target, (sequence, trainer) in links_out.items():
             network.link(self.server, machines[target], trainer).number_after(sequence)
         self.server.finish_restore()
-        self._last = self._current_progress()
+        self._last_saved_progress = self._current_progress()
         self.went_back = True
-        if self.foreign is not None and self.journal is not None:
+        if self.foreign_trainers is not None and self.journal is not None:
             if not calls:
                 raise DiagnosticError([error("cluster-kept", "was kept without --fluid", Location(str(self.file)))])
-            self.foreign.restore(calls, self.journal.read(number))
+            self.foreign_trainers.restore(calls, self.journal.read(number))
             self.journal.begin_file()
 
     def _current_progress(self) -> tuple[int, int]:
@@ -177,29 +177,29 @@ class StateKeeper(SiteListener):
         if self._writing is not None:
             return
         updates, members = self._current_progress()
-        if not self._behind or (self._failure_time is not None and self.site.now() - self._failure_time < RETRY):
+        if not self._is_awaited or (self._failure_time is not None and self.site.now() - self._failure_time < RETRY):
             return
         unwritten = self.journal is not None and bool(self.journal.problem)
-        due = unwritten or self._failure_time is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
-        if due or members != self._last[1] or updates - self._last[0] >= self.every:
+        due = unwritten or self._failure_time is not None or self.site.bytes_since_kept > MOST_BYTES or self._is_over
+        if due or members != self._last_saved_progress[1] or updates - self._last_saved_progress[0] >= self.every:
             self._keep()
 
     @property
-    def _behind(self) -> bool:
+    def _is_awaited(self) -> bool:
         """Whether other processes still have to keep messages that the server has taken."""
         return bool(self.journal and self.journal.call_bytes) or any(
-            peer.received > peer.durable for peer in self.site.peers.values()
+            peer.received > peer.durable_number for peer in self.site.peers.values()
         )
 
     @property
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether all trainers have left."""
         return self.server.ended and all(peer.left for peer in self.site.peers.values() if peer.index >= 0)
 
     def _keep(self) -> None:
         number = self.journal.begin_file() if self.journal is not None else 0
         snapshot = self._state(number)
-        self._last = self._current_progress()
+        self._last_saved_progress = self._current_progress()
         self.site.begin_to_keep()
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
         if has_table(snapshot.values.values()):
@@ -233,7 +233,7 @@ class StateKeeper(SiteListener):
 
     def finish(self) -> None:
         """Saves the state after all trainers have left. If that fails, the job ends all the same."""
-        self.site.run(lambda: self._writing is None and (not self._behind or self._failure_time is not None))
+        self.site.run(lambda: self._writing is None and (not self._is_awaited or self._failure_time is not None))
 
     def end(self) -> None:
         """Removes the saved state at the end of the job, or tells why it stays."""
@@ -260,7 +260,7 @@ class StateKeeper(SiteListener):
         }
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
         snapshot = take_snapshot(self.server, {}, tables=False)
-        own: dict[str, Any] = {
+        further_state: dict[str, Any] = {
             _JOB: self.site.terms.job,
             _RUN: self._run,
             _PEERS: peers,
@@ -268,6 +268,6 @@ class StateKeeper(SiteListener):
             _OUT: links_out,
             _ANNOUNCED: list(self.server.announced),
         }
-        if self.foreign is not None:
-            own[_CALLS] = self.foreign.state(), number
-        return snapshot._replace(state={**snapshot.state, **own})
+        if self.foreign_trainers is not None:
+            further_state[_CALLS] = self.foreign_trainers.state(), number
+        return snapshot._replace(state={**snapshot.state, **further_state})

@@ -37,7 +37,7 @@ def print_machine_message(role: str, text: str) -> None:
     print(f"pstranspile start: {visible(role)}: {visible(text, MOST)}", file=sys.stderr, flush=True)
 
 
-class Told:
+class RateLimitedPrinter:
     """Prints lines about the machine `role`, at a limited rate, as others can cause any number. `clock` gives
     seconds.
     """
@@ -67,7 +67,7 @@ FEW = 4
 """The most numbers that are shown one by one."""
 
 
-class Shown(NamedTuple):
+class DisplayedValue(NamedTuple):
     """The displayed form of a value, or of the values of several trainers together.
 
     `form` is "" for a number, else element type and dims: `f32[20, 3]`. `numbers` are those of a value with at most
@@ -89,11 +89,11 @@ class Shown(NamedTuple):
         return f"{self.form} min {self.low:.6g} mean {self.mean:.6g} max {self.high:.6g}".lstrip()
 
 
-NOTHING = Shown("no rows")
+NOTHING = DisplayedValue("no rows")
 """The displayed form for a trainer that was fed no rows."""
 
 
-def displayed_value(value: Any) -> Shown:
+def displayed_value(value: Any) -> DisplayedValue:
     """The displayed form of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None: there were
     no rows.
     """
@@ -105,32 +105,32 @@ def displayed_value(value: Any) -> Shown:
 
     numbers = numbers_of(value)
     if numbers is None or numbers.dtype.kind not in "biuf" or not numbers.size:
-        return Shown(describe(value))
+        return DisplayedValue(describe(value))
     few = tuple(map(float, numbers.ravel())) if numbers.size <= FEW else ()
     with np.errstate(all="ignore"):  # the mean of infinity and its negative is NaN
         extent = float(numbers.min()), float(numbers.mean(dtype="float64")), float(numbers.max())
-    return Shown("" if is_number(value) else describe(value), few, *extent)
+    return DisplayedValue("" if is_number(value) else describe(value), few, *extent)
 
 
-def merge_displayed_values(values: Iterable[Shown]) -> Shown:
+def merge_displayed_values(values: Iterable[DisplayedValue]) -> DisplayedValue:
     """The displayed form of the values of one name on several trainers."""
     known = [value for value in values if value is not NOTHING] or [NOTHING]
     forms = list(dict.fromkeys(value.form for value in known if value.form))
     form = forms[0] + (" ..." if len(forms) > 1 else "") if forms else ""
     means = [value.mean for value in known if value.mean is not None]
     if not means:
-        return Shown(form)
+        return DisplayedValue(form)
     low = min(value.low for value in known if value.low is not None)
     high = max(value.high for value in known if value.high is not None)
-    return Shown(form, (), low, sum(means) / len(means), high)
+    return DisplayedValue(form, (), low, sum(means) / len(means), high)
 
 
-def values_text(values: Mapping[str, Shown], prefix: str = "") -> str:
+def values_text(values: Mapping[str, DisplayedValue], prefix: str = "") -> str:
     """`loss 0.25  accuracy 0.9`, each name after the prefix."""
     return "  ".join(f"{prefix}{visible(name)} {value}" for name, value in values.items())
 
 
-def numbers_first(values: Mapping[str, Shown]) -> dict[str, Shown]:
+def numbers_first(values: Mapping[str, DisplayedValue]) -> dict[str, DisplayedValue]:
     """The values, single numbers first, for lines whose end may be cut off."""
     return dict(sorted(values.items(), key=lambda item: item[1].form != ""))
 
@@ -165,7 +165,7 @@ class StatusPipe:
         self._lock = threading.Lock()
         self.watched = os.environ.get(WATCHED) == "1"
         """Whether the parent wants more than steps and states."""
-        self.reported: dict[str, Any] = {}
+        self.last_reports: dict[str, Any] = {}
         """The last value of each field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
         self.has_reader: bool = self._stream is not None
@@ -199,7 +199,7 @@ class StatusPipe:
         """
         fields["cpu"] = round(time.process_time(), 4)
         fields["clock"] = time.perf_counter()  # of several reports that are read at one moment, the order in time
-        self.reported = {**self.reported, **fields}
+        self.last_reports = {**self.last_reports, **fields}
         if self._stream is None:
             return
         line = json.dumps(fields, separators=(",", ":")) + "\n"

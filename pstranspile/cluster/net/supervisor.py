@@ -31,7 +31,7 @@ except ImportError:  # on Windows
     fcntl = None
 
 
-class LogsTaken(OSError):
+class LogFolderInUse(OSError):
     """Another run writes its logs into the folder."""
 
 
@@ -40,7 +40,7 @@ def log_folder(folder: Path, names: Pattern[str]) -> Generator[Path | None]:
     """Makes a folder for logs, and locks it until the end of the block.
 
     Files in it whose names match are logs of an earlier run: they are moved into a new subfolder, `earlier_1` or the
-    next number. Yields that subfolder, or None if there are no such logs. Raises LogsTaken, OSError.
+    next number. Yields that subfolder, or None if there are no such logs. Raises LogFolderInUse, OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handle = _lock(folder)
@@ -61,7 +61,7 @@ def _lock(folder: Path) -> int | None:
     except OSError as problem:
         os.close(handle)
         if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise LogsTaken(errno.EBUSY, "another run writes its logs there", str(folder)) from None
+            raise LogFolderInUse(errno.EBUSY, "another run writes its logs there", str(folder)) from None
         return None  # a file system without locks
     return handle
 
@@ -103,11 +103,11 @@ class Member:
         """Options for the state that the process begins with."""
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe: IO[bytes] | None = None
-        self.reported: dict[str, Any] = {}
+        self.last_reports: dict[str, Any] = {}
         self._watched = False
         """Whether the process reports a few times a second its waits and the number of messages sent."""
         self.starts = 0
-        self.ended: int | None = None
+        self.exit_status: int | None = None
         """The exit status, below 0 for a signal; None while the process runs."""
         self.places: Iterator[int] = itertools.count(1)
         """Numbers the processes in the order in which they end; shared by all members of a supervisor."""
@@ -131,7 +131,7 @@ class Member:
 
     def end(self, status: int) -> None:
         """Records the exit status of a process that is not restarted."""
-        self.ended = status
+        self.exit_status = status
 
     def start(self, why: str = "") -> None:
         """Starts the process; its output goes to the log, after a line that says why it is restarted, if it is."""
@@ -157,9 +157,9 @@ class Member:
         os.set_blocking(reading, False)
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
-        self.ended, self._partial_line = None, b""
+        self.exit_status, self._partial_line = None, b""
         for before in ("state", "findings"):
-            self.reported.pop(before, None)
+            self.last_reports.pop(before, None)
 
     def _notice_end(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()
@@ -189,7 +189,7 @@ class Member:
         *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         entries = [json.loads(line) for line in lines if line]
         for fields in entries:
-            self.reported.update(fields)
+            self.last_reports.update(fields)
         if not data:
             self._close()
         return entries
@@ -210,7 +210,7 @@ class Member:
     def process_reports(self) -> ProcessReports:
         """The state of the process for the metrics of the job: whether it runs, its starts, and its last reports."""
         return ProcessReports(
-            self.role, self.process is not None and self.ended is None, self.starts, dict(self.reported)
+            self.role, self.process is not None and self.exit_status is None, self.starts, dict(self.last_reports)
         )
 
     def log_tail(self, most: int = 8) -> str:
@@ -275,7 +275,7 @@ class Supervisor:
         try:
             for member in self.members.values():
                 self._start(member)
-            while any(member.ended is None for member in self.members.values()) and not self.failed:
+            while any(member.exit_status is None for member in self.members.values()) and not self.failed:
                 self._read(0.1)
                 self.left_out = self._too_late()
                 if self.left_out:
@@ -297,10 +297,10 @@ class Supervisor:
         Without servers, a trainer ends when all running trainers have done their steps.
         """
         servers = [member for member in self.members.values() if member.role.startswith("pserver")]
-        ended = [member.ended == 0 for member in servers or self.members.values()]
+        ended = [member.exit_status == 0 for member in servers or self.members.values()]
         if not (all(ended) if servers else any(ended)):
             return []
-        return [member for member in self.members.values() if member.reported.get("state") != DONE]
+        return [member for member in self.members.values() if member.last_reports.get("state") != DONE]
 
     def _start(self, member: Member, why: str = "") -> None:
         member.start(why)
@@ -317,13 +317,13 @@ class Supervisor:
                 self._selector.unregister(pipe)
 
     def _look_after(self, member: Member) -> None:
-        if member.ended is not None or member.process is None:
+        if member.exit_status is not None or member.process is None:
             return
         status = member.process.poll()
         if status is None:
             return
         self._read_rest(member)
-        done = member.reported.get("state") == DONE
+        done = member.last_reports.get("state") == DONE
         if done:  # however it ended
             status = 0
         if not done and member.starts <= self.restarts:

@@ -285,7 +285,7 @@ def plain(reason: str) -> str:
 _NUMBER, _AROUND = Pattern(r"\[Errno ([1-9][0-9]{0,3})\]"), Pattern(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
 
 
-class _Received(local):
+class _ReceiveBuffer(local):
     """The buffer for received bytes that all guards of a thread share, because connections must cost nothing before
     they say something.
     """
@@ -294,7 +294,7 @@ class _Received(local):
         self.chunk = memoryview(bytearray(CHUNK))
 
 
-_received = _Received()
+_received = _ReceiveBuffer()
 
 
 class Guard:

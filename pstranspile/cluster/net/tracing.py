@@ -58,13 +58,13 @@ class Profile:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._thread = threading.get_ident()
-        self._over = threading.Event()
+        self._end_event = threading.Event()
         self._looking = threading.Thread(target=self._look, daemon=True)
         self._looking.start()
 
     def _look(self) -> None:
         before = time.perf_counter()
-        while not self._over.wait(PAUSE):
+        while not self._end_event.wait(PAUSE):
             frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage] (documented)
             now = time.perf_counter()
             if frame is not None:
@@ -74,7 +74,7 @@ class Profile:
 
     def close(self) -> dict[str, float]:
         """Ends sampling; returns the seconds by activity."""
-        self._over.set()
+        self._end_event.set()
         self._looking.join()
         return self.seconds
 
@@ -189,7 +189,7 @@ class Tracing(TurnHook, TrainerListener):
         self._file.close()
 
 
-class Traced(NamedTuple):
+class JobTrace(NamedTuple):
     """The traces of a job's processes: their activities, and the events of messages. Times are microseconds since the
     first activity.
     """
@@ -198,7 +198,7 @@ class Traced(NamedTuple):
     events: Sequence[Event]
 
 
-def read_traced(files: Mapping[str, str]) -> Traced:
+def read_traced(files: Mapping[str, str]) -> JobTrace:
     """Combines the files of processes, by role. An incomplete last line is left out."""
     spans: dict[str, list[Activity]] = {role: [] for role in files}
     events: list[Event] = []
@@ -213,13 +213,13 @@ def read_traced(files: Mapping[str, str]) -> Traced:
                 events.append(Event(*fields))
     start = min([span.begin for own in spans.values() for span in own] + [event.tick for event in events], default=0)
     events.sort(key=lambda event: (event.tick, event.occurrence == DELIVER))
-    return Traced(
+    return JobTrace(
         {role: [s._replace(begin=s.begin - start, end=s.end - start) for s in own] for role, own in spans.items()},
         [event._replace(tick=event.tick - start) for event in events],
     )
 
 
-def trace_of(traced: Traced, recorder: Recorder) -> str:
+def trace_of(traced: JobTrace, recorder: Recorder) -> str:
     """The text of a trace file: a process for each role, a thread for each of its machines, and one that sends.
 
     An arrow goes from the sending of messages to the turn that takes the last of them.

@@ -199,9 +199,9 @@ class Frames(ByteReader):
         self._head = bytearray(HEADER_SIZE)
         self._data: Bytes = self._head
         self._view = memoryview(self._head)
-        self._at = 0
+        self._position = 0
         self._frames = 0
-        self.brought = 0
+        self.received_bytes = 0
         """The number of bytes that have come since the beginning."""
         self._broken = False
         """Whether the received bytes are no frame any more."""
@@ -249,15 +249,15 @@ class Frames(ByteReader):
 
     def room(self) -> memoryview:
         """The buffer that the next received bytes are written to."""
-        return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._at :]
+        return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._position :]
 
     def receive(self, size: int) -> bool:
         """Takes `size` bytes that were written to `room()`; returns whether a frame is complete."""
         if self._broken:
             return True
-        self.brought += size
-        self._at += size
-        if self._at < len(self._data):
+        self.received_bytes += size
+        self._position += size
+        if self._position < len(self._data):
             return False
         if self._data is self._head:
             try:
@@ -266,9 +266,9 @@ class Frames(ByteReader):
                 self._broken = True  # the receiver of the event refuses the frame
                 self._events.put(Event(FRAME, self, self._head))
                 return True
-            if self._at < len(self._data) or self._broken:
+            if self._position < len(self._data) or self._broken:
                 return self._broken
-        data, self._data, self._at = self._data, self._head, 0
+        data, self._data, self._position = self._data, self._head, 0
         self._view = memoryview(self._head)
         self._frames += 1
         self._events.put(Event(FRAME, self, data))
@@ -352,8 +352,8 @@ class _Newcomer(ByteReader):
 
     def __init__(self, listener: Listener, sock: Any, host: str, address: str):
         self._listener = listener
-        self._first = bytearray(len(MAGIC))
-        self._at = 0
+        self._first_bytes = bytearray(len(MAGIC))
+        self._position = 0
         self.host = host
         self.stranger: ByteReader = self
         self.since = listener.events.now()
@@ -377,17 +377,17 @@ class _Newcomer(ByteReader):
 
     def room(self) -> memoryview:
         """The buffer that the rest of the connection's first bytes is written to."""
-        return memoryview(self._first)[self._at :]
+        return memoryview(self._first_bytes)[self._position :]
 
     def receive(self, size: int) -> bool:
         """Takes `size` of the first bytes, which decide the protocol. Raises WireError if no protocol begins with
         them.
         """
-        self._at += size
-        if self._at < len(self._first):
+        self._position += size
+        if self._position < len(self._first_bytes):
             return False
         reading: ByteReader
-        first = bytes(self._first)
+        first = bytes(self._first_bytes)
         listener = self._listener
         if first == MAGIC and not listener.other_protocols:
             reading = Frames(listener.events, self.channel.address, is_admitted=False, channel=self.channel)
@@ -401,7 +401,7 @@ class _Newcomer(ByteReader):
             raise WireError("the first bytes are of no protocol that is spoken here")
         self.stranger = reading
         self.channel.hand_to(reading)
-        reading.room()[: len(MAGIC)] = self._first
+        reading.room()[: len(MAGIC)] = self._first_bytes
         reading.receive(len(MAGIC))
         return False
 
@@ -573,35 +573,35 @@ class Listener:
         self._sock.close()
 
 
-class _Called(ByteReader):
+class _CalledConnection(ByteReader):
     """The first bytes from a called process, which decide the protocol."""
 
     def __init__(self, frames: Frames, events: Loop):
         self.frames = frames
         self._events = events
-        self._first = bytearray(len(MAGIC))
-        self._at = 0
+        self._first_bytes = bytearray(len(MAGIC))
+        self._position = 0
 
     def room(self) -> memoryview:
         """The buffer that the rest of the connection's first bytes is written to."""
-        return memoryview(self._first)[self._at :]
+        return memoryview(self._first_bytes)[self._position :]
 
     def receive(self, size: int) -> bool:
         """Takes `size` of the first bytes."""
-        self._at += size
-        if self._at < len(self._first):
+        self._position += size
+        if self._position < len(self._first_bytes):
             return False
         channel = self.frames.channel
         assert channel is not None
-        if bytes(self._first) != MAGIC:
+        if bytes(self._first_bytes) != MAGIC:
             channel.close()
-            if self._first.startswith(ALERT):
+            if self._first_bytes.startswith(ALERT):
                 self.frames.connection_ended("it talks with TLS, and this side without TLS")
             else:
                 self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
             return True
         channel.hand_to(self.frames)
-        self.frames.room()[: len(MAGIC)] = self._first
+        self.frames.room()[: len(MAGIC)] = self._first_bytes
         return self.frames.receive(len(MAGIC))
 
     def connection_ended(self, reason: str) -> None:
@@ -640,7 +640,7 @@ class Dialer:
             sock.close()
             frames.connection_ended(strerror(failed))
             return frames
-        called = _Called(frames, self._events)
+        called = _CalledConnection(frames, self._events)
         within = CONNECTING if len(places) > 1 else None
         channel = Channel(self._events, sock, self.address, called, connecting=True, within=within)
         frames.use(channel)

@@ -199,7 +199,7 @@ def _write_piece(writer: Writer, piece: Piece) -> None:
 def _write_total(writer: Writer, total: Total) -> None:
     writer.add(bytes([_TOTAL]) + _SEGMENT.pack(total.segment, *total.key, *total.floor))
     writer.text(total.variable)
-    writer.add(struct.pack(f"<I{len(total.of)}I", len(total.of), *total.of))
+    writer.add(struct.pack(f"<I{len(total.trainers)}I", len(total.trainers), *total.trainers))
     writer.value(total.value)
 
 
@@ -246,9 +246,9 @@ class FrameReader:
     def __init__(self, data: Bytes, at: int = 0):
         self.data = memoryview(data).toreadonly()
         self.size = len(data)
-        self.at = at
+        self.position = at
         self._offsets = self._sums = self._trainers = 0
-        self._of: dict[bytes, tuple[int, ...]] = {}
+        self._trainers_by_bytes: dict[bytes, tuple[int, ...]] = {}
         """The trainers that sums name, by their bytes, as most sums name the same."""
 
     def count_offsets(self, count: int) -> None:
@@ -266,27 +266,27 @@ class FrameReader:
         """The trainers whose parts a sum contains. Raises WireError for too many."""
         (count,) = self.unpack(_U32)
         start = self.take(4 * count)
-        data = bytes(self.data[start : self.at])
-        known = self._of.get(data)
+        data = bytes(self.data[start : self.position])
+        known = self._trainers_by_bytes.get(data)
         if known is None:
             self._trainers += count
             if self._trainers > MOST_TRAINERS:
                 raise WireError(f"sums name trainers more than {MOST_TRAINERS} times")
-            known = self._of[data] = struct.unpack(f"<{count}I", data)
+            known = self._trainers_by_bytes[data] = struct.unpack(f"<{count}I", data)
         return known
 
     def take(self, size: int) -> int:
         """Takes the next `size` bytes and gives the offset of the first. Raises WireError if fewer are left."""
-        start = self.at
-        end = self.at = start + size
+        start = self.position
+        end = self.position = start + size
         if size < 0 or end > self.size:
             raise WireError(f"{size} bytes are announced at byte {start}, {self.size - start} are left")
         return start
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """Reads numbers of a fixed form."""
-        start = self.at
-        end = self.at = start + form.size
+        start = self.position
+        end = self.position = start + form.size
         if end > self.size:
             raise WireError(f"{form.size} bytes are announced at byte {start}, {self.size - start} are left")
         return form.unpack_from(self.data, start)
@@ -301,7 +301,7 @@ class FrameReader:
         if size > MOST_TEXT:
             raise WireError(f"a text of {size} bytes is too long")
         try:
-            return str(self.data[start : self.at], "utf-8")
+            return str(self.data[start : self.position], "utf-8")
         except UnicodeDecodeError:
             raise WireError(f"the text at byte {start} is no UTF-8") from None
 
@@ -314,7 +314,7 @@ class FrameReader:
         head: tuple[int, ...] = self.unpack(_ARRAY_HEAD)
         number, ndim, padding, zero = head
         if number >= len(_DTYPES) or ndim > MOST_DIMS or padding >= ALIGNMENT or zero:
-            raise WireError(f"no array begins at byte {self.at - _ARRAY_HEAD.size}")
+            raise WireError(f"no array begins at byte {self.position - _ARRAY_HEAD.size}")
         dims = self.unpack(_DIMS[ndim])
         if ndim and min(dims) < 0:
             raise WireError(f"an array has dims {list(dims)}")
@@ -336,11 +336,11 @@ class FrameReader:
         return self._read(_OF_SUMS)
 
     def _read(self, readers: Mapping[int, Callable[[FrameReader], Any]]) -> Any:
-        start = self.at
+        start = self.position
         read = readers.get(self.data[start]) if start < self.size else None
         if read is None:
             raise WireError(f"no value begins at byte {self.take(1)}")
-        self.at = start + 1
+        self.position = start + 1
         return read(self)
 
 
@@ -384,7 +384,7 @@ def _read_piece(reader: FrameReader) -> Piece:
     segment, key, had = _read_segment(reader)
     variable = reader.text()
     if reader.byte() != _PART:
-        raise WireError(f"no part begins at byte {reader.at - 1}")
+        raise WireError(f"no part begins at byte {reader.position - 1}")
     return Piece(segment, key, variable, had, _read_part(reader))
 
 
@@ -400,7 +400,7 @@ def _read_statement(reader: FrameReader) -> Statement:
     kept: list[Total] = []
     for _ in range(count):
         if reader.byte() != _TOTAL:
-            raise WireError(f"no sum begins at byte {reader.at - 1}")
+            raise WireError(f"no sum begins at byte {reader.position - 1}")
         kept.append(_read_total(reader))
     return Statement(segment, had, tuple(kept))
 
@@ -487,15 +487,15 @@ between them.
 class Header(NamedTuple):
     """The header of a frame.
 
-    `number` counts the frames with messages in one direction; other frames have 0. `received` is the last such frame
-    that the sender has taken from the other side; `durable` is the last one that would survive the end of the sender's
-    process.
+    `number` counts the frames with messages in one direction; other frames have 0. `received_number` is the last such
+    frame that the sender has taken from the other side; `durable_number` is the last one that would survive the end of
+    the sender's process.
     """
 
     kind: int
     number: int
-    received: int
-    durable: int
+    received_number: int
+    durable_number: int
 
 
 def check_sum(data: Bytes) -> int:
@@ -517,7 +517,8 @@ def frame(
     """
     own = 0 if guarded else check_sum(body) if body_sum is None else body_sum()
     fields = _HEADER.pack(
-        MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body), own, 0,
+        MAGIC, PROTOCOL, header.kind, 0, header.number, header.received_number, header.durable_number, len(body), own,
+        0,
     )[:-4]  # fmt: skip
     return fields + struct.pack("<I", zlib.crc32(fields)), body
 
@@ -613,6 +614,6 @@ def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:
         payload = reader.value()
         fields = (KINDS[kind], machines[source], machines[target], trainer, step, sequence, variable, payload, slot)
         messages.append(Message(*fields))
-    if reader.at != len(data):
-        raise WireError(f"{len(data) - reader.at} bytes are left behind the messages of a frame")
+    if reader.position != len(data):
+        raise WireError(f"{len(data) - reader.position} bytes are left behind the messages of a frame")
     return messages

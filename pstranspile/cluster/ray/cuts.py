@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.cluster.checkpoint.layout import Layout, Placed, layout_of
+from pstranspile.cluster.checkpoint.layout import Layout, VariableLayout, layout_of
 from pstranspile.cluster.checkpoint.layout import VariablePart as Held
 from pstranspile.cluster.checkpoint.manifest import Settings
 from pstranspile.cluster.checkpoint.runs import Source, Target
@@ -28,20 +28,20 @@ from pstranspile.runtime.run.step_feeds import RowSource
 # The elements that have to be sent when the numbers of machines change: each machine keeps those that it has.
 
 
-class Own(NamedTuple):
-    """The elements `start` to `stop` (without it) of a new value are those from `first` on of the old value `name`."""
+class ReusedRange(NamedTuple):
+    """The elements `start` to `stop` (without it) of a new value are those from `old_start` on of the old `name`."""
 
     start: int
     stop: int
     name: str
-    first: int
+    old_start: int
 
 
-class Kept(NamedTuple):
+class PartialValue(NamedTuple):
     """A new value with dims `shape`, and the parts of it that its machine has; in order, without overlap."""
 
     shape: tuple[int, ...]
-    own_parts: tuple[Own, ...]
+    own_parts: tuple[ReusedRange, ...]
 
     @property
     def lacking(self) -> Iterator[tuple[int, int]]:
@@ -55,13 +55,13 @@ class Kept(NamedTuple):
             yield at, prod(self.shape)
 
 
-def kept_elements(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
+def kept_elements(before: Layout, after: Layout) -> dict[str, dict[str, PartialValue]]:
     """The parts of its new values that each machine has, by name, if machines with the layout `before` change to
     `after`.
 
     Tables of sparse rows and variables without a fixed size are left out: they are sent whole.
     """
-    result: dict[str, dict[str, Kept]] = {}
+    result: dict[str, dict[str, PartialValue]] = {}
     for name, placed in after.variables.items():
         old = before.variables.get(name)
         if old is None or old.table or placed.table or (old.dtype, old.shape) != (placed.dtype, placed.shape):
@@ -74,22 +74,22 @@ def kept_elements(before: Layout, after: Layout) -> dict[str, dict[str, Kept]]:
         for part in _exact(placed):
             own = tuple(_own(part, sorted(had.get(part.machine, ()), key=lambda held: held.offset)))
             if own:
-                result.setdefault(part.machine, {})[part.name] = Kept(part.shape, own)
+                result.setdefault(part.machine, {})[part.name] = PartialValue(part.shape, own)
     return result
 
 
-def _exact(placed: Placed) -> Iterator[Held]:
+def _exact(placed: VariableLayout) -> Iterator[Held]:
     """Yields the holders whose values a checkpoint restores exactly; further copies on servers are made anew."""
     yield from placed.parts
     yield from (part for part in placed.other_parts if part.machine.startswith("trainer"))
 
 
-def _own(part: Held, had: Sequence[Held]) -> Iterator[Own]:
+def _own(part: Held, had: Sequence[Held]) -> Iterator[ReusedRange]:
     at, end = part.offset, part.offset + prod(part.shape)
     for old in had:
         start, stop = max(at, old.offset), min(end, old.offset + prod(old.shape))
         if start < stop:
-            yield Own(start - part.offset, stop - part.offset, old.name, start - old.offset)
+            yield ReusedRange(start - part.offset, stop - part.offset, old.name, start - old.offset)
             at = stop
 
 
@@ -97,12 +97,12 @@ def _array(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) else None
 
 
-def part_to_send(part: MachineState, has: Mapping[str, Kept]) -> tuple[MachineState, dict[str, Kept]]:
+def part_to_send(part: MachineState, has: Mapping[str, PartialValue]) -> tuple[MachineState, dict[str, PartialValue]]:
     """The part to send to a machine that has some elements of it, and the values that the machine assembles itself: of
     these, only the missing elements are sent, one after another.
     """
     values = dict(part.values)
-    result: dict[str, Kept] = {}
+    result: dict[str, PartialValue] = {}
     for name, one in has.items():
         value = _array(values.get(name))
         if value is not None and value.shape == one.shape:
@@ -112,7 +112,7 @@ def part_to_send(part: MachineState, has: Mapping[str, Kept]) -> tuple[MachineSt
     return part._replace(values=values), result
 
 
-def assemble_part(part: MachineState, has: Mapping[str, Kept], left: Mapping[str, Value]) -> MachineState:
+def assemble_part(part: MachineState, has: Mapping[str, PartialValue], left: Mapping[str, Value]) -> MachineState:
     """A machine's part, assembled from the elements that it was sent and the values left on its host.
 
     Raises LookupError if one of these values is missing.
@@ -125,7 +125,7 @@ def assemble_part(part: MachineState, has: Mapping[str, Kept], left: Mapping[str
             value = _array(left.get(own.name))
             if value is None or value.dtype != come.dtype:
                 raise LookupError(own.name)
-            flat[own.start : own.stop] = value.reshape(-1)[own.first : own.first + own.stop - own.start]
+            flat[own.start : own.stop] = value.reshape(-1)[own.old_start : own.old_start + own.stop - own.start]
         at = 0
         for start, stop in one.lacking:
             flat[start:stop] = come[at : at + stop - start]
@@ -155,7 +155,7 @@ class Cuts:
         at_end: bool,
     ):
         self._origin, self._settings = origin, settings
-        self.first = 0 if origin is None else origin.step
+        self.first_step = 0 if origin is None else origin.step
         """The number of steps that were done before the job began."""
         self.source = None if origin is None else str(origin.place)
         """The path from which the job continues: a checkpoint, or a folder of them (the newest counts); None at the
@@ -164,7 +164,7 @@ class Cuts:
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
         """The values that each trainer has fetched, by step, for steps before the last cut."""
-        self.keeps: dict[str, dict[str, Kept]] = {}
+        self.kept_values: dict[str, dict[str, PartialValue]] = {}
         """For each machine, the values that it assembles itself, from elements that its host has and elements that it
         is sent.
         """
@@ -182,7 +182,7 @@ class Cuts:
 
         Raises DiagnosticError.
         """
-        self._results, self.keeps = {}, {}
+        self._results, self.kept_values = {}, {}
         source = Source(self.source) if self.source is not None else None
         self.close()
         checkpoints = self._checkpoints = Checkpoints(job, source, self.target, self.every, self.work, self._settings)
@@ -211,7 +211,7 @@ class Cuts:
         servers = [file for role, file in files.items() if role.startswith("pserver")]
         before = sum(file.stat().st_size for file in servers)
         for role, has in kept_elements(self._retained_layout, layout_of(job)).items():
-            part, self.keeps[role] = part_to_send(read_part(files[role], role), has)
+            part, self.kept_values[role] = part_to_send(read_part(files[role], role), has)
             write_part(files[role], role, part)
         self.moved_bytes = sum(file.stat().st_size for file in servers), before
         self._retained_layout = None

@@ -30,7 +30,7 @@ from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.cluster.net.supervisor import Ports
 from pstranspile.cluster.net.terms import PeerRefused, Terms
 from pstranspile.cluster.net.tls import read_credentials
-from pstranspile.cluster.ray.cuts import Kept, assemble_part
+from pstranspile.cluster.ray.cuts import PartialValue, assemble_part
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, cluster_of, error, lasting, quantity
 from pstranspile.runtime.arithmetic import arithmetic
 from pstranspile.runtime.files.outputs import work_folder
@@ -42,8 +42,8 @@ from pstranspile.runtime.large.table import rows_on_disk
 class HostTask(NamedTuple):
     """The task of a host, beside the programs, the data and the initial values.
 
-    `begin` is the machine's part of a checkpoint, empty for none, without the values in `keeps`, which the host still
-    has from a machine that ended there.
+    `begin` is the machine's part of a checkpoint, empty for none, without the values in `kept_values`, which the host
+    still has from a machine that ended there.
     """
 
     role: str
@@ -57,13 +57,13 @@ class HostTask(NamedTuple):
     parts_every: int
     arithmetic: str
     begin: bytes
-    keeps: Mapping[str, Kept] = {}
+    kept_values: Mapping[str, PartialValue] = {}
     tls: str = ""
     table_folder: str | None = None
     table_memory: int | None = None
 
 
-class Left(NamedTuple):
+class MachineEnd(NamedTuple):
     """The end of a machine: the file that it has written, or the findings that ended it and its node, or the reason why
     another machine refused it.
     """
@@ -71,10 +71,10 @@ class Left(NamedTuple):
     file: bytes = b""
     problems: tuple[Diagnostic, ...] = ()
     node: str = ""
-    refused: str = ""
+    refusal: str = ""
 
 
-class Ended(Exception):
+class HostEnded(Exception):
     """The host of a machine is ended, and its files are removed."""
 
 
@@ -97,9 +97,9 @@ class Reports(StatusPipe):
         self.ended = True
 
     def __call__(self, **fields: Any) -> None:
-        """Stores one report; any thread may call it. Raises Ended once the machine is to end."""
+        """Stores one report; any thread may call it. Raises HostEnded once the machine is to end."""
         if self.ended:
-            raise Ended
+            raise HostEnded
         with self._condition:
             self._reports.append(fields)
             if "step" not in fields:
@@ -159,19 +159,19 @@ class Host:
         if self._ports is not None:
             self._ports.close()
 
-    def play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
+    def play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> MachineEnd:
         """Runs a machine to its end, and returns what it leaves."""
         try:
             with self._at_play:
-                return Left(self._play(part, programs, feeds, init))
+                return MachineEnd(self._play(part, programs, feeds, init))
         except DiagnosticError as problem:
-            return Left(problems=tuple(problem.diagnostics), node=f"the node {self._node()}")
+            return MachineEnd(problems=tuple(problem.diagnostics), node=f"the node {self._node()}")
         except PeerRefused as problem:
-            return Left(refused=f"{part.role}: {problem}")
+            return MachineEnd(refusal=f"{part.role}: {problem}")
         except Exception:
             if not self._report.ended:
                 raise
-            return Left(refused=f"{part.role}: its host was ended")
+            return MachineEnd(refusal=f"{part.role}: its host was ended")
 
     def _play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
         """Runs a machine to its end, and returns the content of its file. Raises DiagnosticError, Refused."""
@@ -223,13 +223,13 @@ class Host:
         """Adds to the part in a file the values that the last machine on this host has left. Raises DiagnosticError,
         Refused.
         """
-        if not part.keeps:
+        if not part.kept_values:
             return
         if self._result_file is None:
             raise PeerRefused("its host has no longer what the machine left")
         left = read_snapshot(self._result_file, part.role).values
         try:
-            write_part(file, part.role, assemble_part(read_part(file, part.role), part.keeps, left))
+            write_part(file, part.role, assemble_part(read_part(file, part.role), part.kept_values, left))
         except LookupError as problem:
             raise PeerRefused(f"the machine has left no {problem}") from None
 
@@ -291,7 +291,7 @@ UNITS = 10000
 """The finest part of a CPU that Ray distinguishes, as its inverse."""
 
 
-class Lost(Exception):
+class MachineLost(Exception):
     """A machine of the job is gone; the message says which, and why. `reason` is what Ray says of it, "" if nothing."""
 
     def __init__(self, message: str, reason: str = ""):
@@ -299,11 +299,11 @@ class Lost(Exception):
         self.reason = reason
 
 
-class LeftAlone(Lost):
+class MachineAbandoned(MachineLost):
     """A machine has ended because others did not answer, or refused it."""
 
 
-class Late(Lost):
+class CutMissed(MachineLost):
     """A trainer had passed the step after which all were to end, so that the job goes back although no machine is
     gone.
     """
@@ -313,12 +313,12 @@ class HeadGone(Exception):
     """Ray's head is gone, and nothing goes on without it; the message says so."""
 
 
-class NotPlaced(DiagnosticError):
-    """Some machines have no place; `placed` is the number of those that have one."""
+class PlacementError(DiagnosticError):
+    """Some machines have no place; `placed_count` is the number of those that have one."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], placed: int):
         super().__init__(diagnostics)
-        self.placed = placed
+        self.placed_count = placed
 
 
 class Hosts:
@@ -332,7 +332,7 @@ class Hosts:
         self.cpus = cpus
         self.patience = patience
         self.actors: dict[str, Any] = {}
-        self._spares: list[_Asked] = []
+        self._spares: list[_AddressRequest] = []
         """Actors without a machine, which answer once Ray has placed and started them."""
         self._unfit = False
         """Whether a spare actor could not be started, so that no more are requested."""
@@ -350,7 +350,7 @@ class Hosts:
         """Provides a host for each of these machines, and no others; returns the addresses at which the machines will
         listen, by role.
 
-        Raises NotPlaced, DiagnosticError, HeadGone.
+        Raises PlacementError, DiagnosticError, HeadGone.
         """
         for role in [known for known in self.actors if known not in roles]:
             _end([self.actors.pop(role)])
@@ -375,7 +375,7 @@ class Hosts:
         return self._class.options(scheduling_strategy="SPREAD", **self._options).remote()
 
     def _addresses(self, roles: Sequence[str]) -> dict[str, str]:
-        asked = [_Asked(self.actors[role], role) for role in roles]
+        asked = [_AddressRequest(self.actors[role], role) for role in roles]
         begun, told = monotonic(), False
         while waiting := _waiting(asked, LOOK):
             waited = monotonic() - begun
@@ -401,10 +401,10 @@ class Hosts:
         keep = [*arrived, *(spare for spare in self._spares if spare not in arrived)]
         self._drop(keep[count:])
         while len(self._spares) < count and not self._unfit:
-            self._spares.append(_Asked(self._anywhere(), "a spare machine"))
+            self._spares.append(_AddressRequest(self._anywhere(), "a spare machine"))
         return min(len(arrived), count)
 
-    def _ready_spares(self) -> list[_Asked]:
+    def _ready_spares(self) -> list[_AddressRequest]:
         """The spare actors that are ready."""
         try:
             waiting = _waiting(self._spares)
@@ -415,7 +415,7 @@ class Hosts:
             return []
         return [spare for spare in self._spares if spare not in waiting]
 
-    def _drop(self, spares: Sequence[_Asked]) -> None:
+    def _drop(self, spares: Sequence[_AddressRequest]) -> None:
         _end([spare.actor for spare in spares if spare.address], [spare.actor for spare in spares if not spare.address])
         self._spares = [spare for spare in self._spares if spare not in spares]
 
@@ -450,7 +450,7 @@ class Hosts:
         """The number of machines for which the whole cluster has CPUs."""
         return sum(int(cpus / self.cpus) for cpus in _nodes().values())
 
-    def _not_placed(self, asked: Sequence[_Asked]) -> NotPlaced:
+    def _not_placed(self, asked: Sequence[_AddressRequest]) -> PlacementError:
         """The error for machines that are not all placed, with the requested and the available CPUs. Actors that are
         ready become spare.
         """
@@ -470,7 +470,7 @@ class Hosts:
             own = "with RAY_ADDRESS=local, --on ray starts a cluster of its own on this host, with CPUs for all"
             notes.append(Note(own))
         placed = [one for one in asked if one.address]
-        result = NotPlaced([error("ray-resources", message, notes=notes)], len(placed))
+        result = PlacementError([error("ray-resources", message, notes=notes)], len(placed))
         self._drop([one for one in asked if not one.address])
         self._spares += placed
         self.actors.clear()
@@ -494,7 +494,7 @@ def _end(started: Sequence[Any], others: Sequence[Any] = (), *, restart: bool = 
             ray.kill(actor, no_restart=not restart)
 
 
-class _Asked:
+class _AddressRequest:
     """An actor that was asked for the address at which the machine of a role will listen; `address` is empty until it
     answers.
     """
@@ -507,11 +507,11 @@ class _Asked:
         """Takes the answer; asks again if the actor was lost, since Ray restarts it. Raises DiagnosticError."""
         try:
             self.address = got(self.role, self.answer)
-        except Lost:
+        except MachineLost:
             self.answer = self.actor.address.remote()
 
 
-def _waiting(asked: Sequence[_Asked], seconds: float = 0.0) -> list[_Asked]:
+def _waiting(asked: Sequence[_AddressRequest], seconds: float = 0.0) -> list[_AddressRequest]:
     """The actors that have not answered after at most `seconds` seconds. Raises DiagnosticError."""
     answers = [one.answer for one in asked if not one.address]
     if not answers:
@@ -529,7 +529,7 @@ def _waiting(asked: Sequence[_Asked], seconds: float = 0.0) -> list[_Asked]:
 def got(role: str, ref: Any) -> Any:
     """The result of a call to a machine's host. Raises exceptions of the call, such as those of the user's own rows.
 
-    Raises Lost if the host is gone, DiagnosticError if it can't be started at all.
+    Raises MachineLost if the host is gone, DiagnosticError if it can't be started at all.
     """
     try:
         return ray.get(ref)
@@ -538,7 +538,7 @@ def got(role: str, ref: Any) -> Any:
             message = f"the host of {role} does not start on its node: {_lines(problem)[-1]}"
             raise DiagnosticError([error("ray-lost", message)]) from None
         what = "can't be reached" if "unavailable" in str(problem) else "is gone"
-        raise Lost(f"{role} {what}", reason_of(problem)) from None
+        raise MachineLost(f"{role} {what}", reason_of(problem)) from None
     except RayError as problem:
         cause: Any = getattr(problem, "cause", None)
         if isinstance(cause, Exception):
@@ -550,17 +550,17 @@ LEAST_SILENCE = 10.0
 """The fewest seconds after which a host that does not answer is taken for lost."""
 
 
-def silent(role: str, seconds: float) -> Lost:
+def silent(role: str, seconds: float) -> MachineLost:
     """What is raised for a machine whose host stands still: it is stopped, or its node is out of memory or waits for a
     disk. Ray itself notices only processes that have ended.
     """
-    return Lost(f"{role} has not answered for {lasting(seconds)}")
+    return MachineLost(f"{role} has not answered for {lasting(seconds)}")
 
 
 def wait_for_result(role: str, actor: Any, ref: Any, patience: float) -> Any:
     """The result of a call that may take long, as `got` gives it.
 
-    Raises Lost, too, if the host answers no call for `patience` seconds.
+    Raises MachineLost, too, if the host answers no call for `patience` seconds.
     """
     while not ray.wait([ref], timeout=patience)[0]:
         if not ray.wait([ref, actor.completed_steps.remote()], timeout=patience)[0]:

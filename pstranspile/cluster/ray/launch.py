@@ -191,10 +191,10 @@ def _ended_by_signals(handlers: Mapping[int, _Handler]) -> Generator[None]:
 
     In the block a signal raises KeyboardInterrupt, the only exception that Ray's calls let through.
     """
-    told: list[int] = []
+    received_signals: list[int] = []
 
     def raise_interrupt(number: int, _frame: object) -> None:
-        told.append(number)
+        received_signals.append(number)
         raise KeyboardInterrupt
 
     for number in handlers:
@@ -202,8 +202,8 @@ def _ended_by_signals(handlers: Mapping[int, _Handler]) -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if told:
-            handlers[told[0]](told[0], None)
+        if received_signals:
+            handlers[received_signals[0]](received_signals[0], None)
         raise
     finally:
         for number, handler in handlers.items():

@@ -24,14 +24,14 @@ from pstranspile.cluster.net.parts import gather
 from pstranspile.cluster.ray.cuts import Cuts
 from pstranspile.cluster.ray.hosts import (
     LEAST_SILENCE,
+    CutMissed,
     HeadGone,
     Hosts,
     HostTask,
-    Late,
-    Left,
-    LeftAlone,
-    Lost,
-    NotPlaced,
+    MachineAbandoned,
+    MachineEnd,
+    MachineLost,
+    PlacementError,
     first_line,
     got,
     reason_of,
@@ -155,7 +155,7 @@ class Session:
         self.steps = 0
         self.failures = 0
         self._token = secrets.token_hex(16)
-        self._at: dict[str, int] = {}
+        self._reported_steps: dict[str, int] = {}
         """The number of steps that each machine has reported."""
         self._first_step = 0
         """The first step that was reported since the job was last started."""
@@ -192,10 +192,10 @@ class Session:
             while True:
                 try:
                     files = self._play()
-                except Lost as problem:
+                except MachineLost as problem:
                     self._go_back(problem)
                     continue
-                except NotPlaced as problem:
+                except PlacementError as problem:
                     self._shrink(problem)
                     continue
                 if self._last_step is None:
@@ -225,9 +225,9 @@ class Session:
         folder = _load_programs(programs)
         self.seed = folder.cluster(seed=self.seed).seed
         begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
-        if self.cuts.keeps:
+        if self.cuts.kept_values:
             print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved_bytes), file=sys.stderr)
-        self._last_step, self._at = None, {}
+        self._last_step, self._reported_steps = None, {}
         addresses = self.hosts.require(sorted(folder.roles, key=lambda role: (not role.startswith("pserver"), role)))
         cluster = folder.cluster(fetch=self.settings.fetch, seed=self.seed)
         cluster.require_sound()
@@ -258,14 +258,14 @@ class Session:
             self.cuts.every or 0,
             settings.arithmetic,
             begin,
-            self.cuts.keeps.get(role, {}),
+            self.cuts.kept_values.get(role, {}),
             settings.tls,
             settings.table_folder,
             settings.table_memory,
         )
 
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
-        """Handles the reports of the machines until all have ended. Raises Lost."""
+        """Handles the reports of the machines until all have ended. Raises MachineLost."""
         files: dict[str, bytes] = {}
         reports = {self.hosts.actors[role].reports.remote(POLL): (role, monotonic()) for role in playing.values()}
         try:
@@ -304,9 +304,9 @@ class Session:
     def _handle_report(self, role: str, fields: Mapping[str, Any]) -> None:
         """Handles the report of a machine."""
         if "step" in fields:
-            if not self._at:
+            if not self._reported_steps:
                 self._first_step, self._start_time = fields["step"], monotonic()
-            self._at[role] = fields["step"]
+            self._reported_steps[role] = fields["step"]
         if "saved" in fields:
             self._take_part(role, fields["saved"])
         if "left_out" in fields and isinstance(self.feeds, Data):
@@ -332,7 +332,7 @@ class Session:
         return max(self.settings.patience, LEAST_SILENCE)
 
     def _call_result(self, role: str, ref: Any) -> Any:
-        """The result of a call to a machine's host. Raises Lost."""
+        """The result of a call to a machine's host. Raises MachineLost."""
         return wait_for_result(role, self.hosts.actors[role], ref, self._silence)
 
     def _require_head(self) -> None:
@@ -342,7 +342,7 @@ class Session:
             self._next_head_look = monotonic() + HEAD_LOOK
 
     def _require_answers(self, asked: Mapping[Any, tuple[str, float]]) -> None:
-        """Raises Lost if a host has not answered since it was asked for reports, which it does at once."""
+        """Raises MachineLost if a host has not answered since it was asked for reports, which it does at once."""
         for ref, (role, since) in asked.items():
             if monotonic() - since > self._silence and not ray.wait([ref], timeout=0)[0]:
                 raise silent(role, self._silence)
@@ -350,11 +350,11 @@ class Session:
     # other numbers of machines
 
     def _make_room(self, ended: Mapping[str, bytes]) -> None:
-        """Requests that the trainers end soon if the numbers of machines are to change. Raises Lost if a trainer has
-        passed that step.
+        """Requests that the trainers end soon if the numbers of machines are to change. Raises MachineLost if a trainer
+        has passed that step.
         """
         trainers = [role for role in self.hosts.actors if role.startswith("trainer")]
-        at = [self._at.get(role, 0) for role in trainers]
+        at = [self._reported_steps.get(role, 0) for role in trainers]
         if self._last_step is not None or ended or not all(at):
             return
         if not self._others_are_there(len(trainers)):
@@ -368,7 +368,7 @@ class Session:
         held = [self._call_result(role, ref) for role, ref in asked.items()]
         if not all(held):
             self._seconds_ahead *= 2
-            raise Late("a trainer went on past the step in which others were to take part")
+            raise CutMissed("a trainer went on past the step in which others were to take part")
         self._last_step = until
 
     def _others_are_there(self, trainers: int) -> bool:
@@ -404,12 +404,12 @@ class Session:
         assert self._requested_size is not None
         self.job, self._requested_size = compile(self.job.source, resized_job(self.job, *self._requested_size)), None
 
-    def _go_back(self, problem: Lost) -> None:
+    def _go_back(self, problem: MachineLost) -> None:
         """Prepares a start from the last cut, in new processes. Raises DiagnosticError if there were too many restarts
         already.
         """
-        self.failures += not isinstance(problem, Late)
-        unreached, self._unreached = self._unreached, isinstance(problem, LeftAlone) and not self._at
+        self.failures += not isinstance(problem, CutMissed)
+        unreached, self._unreached = self._unreached, isinstance(problem, MachineAbandoned) and not self._reported_steps
         if self.failures > self.settings.restarts or (unreached and self._unreached):
             raise DiagnosticError(_lost_errors(str(problem), problem.reason))
         plan = self.job.plan
@@ -425,12 +425,12 @@ class Session:
         print(f"pstranspile launch: {lost}; the job goes back to {where}", file=sys.stderr)
         self.hosts.restart()
 
-    def _shrink(self, problem: NotPlaced) -> None:
+    def _shrink(self, problem: PlacementError) -> None:
         """Reduces the job to as many trainers as have a place. Raises DiagnosticError if these are too few."""
         plan = self.job.plan
         now = plan.trainers, len(plan.pservers)
-        fitting = self.settings.fitting(problem.placed, now[1]) if self.settings.trainers is not None else now
-        if sum(fitting) > problem.placed:
+        fitting = self.settings.fitting(problem.placed_count, now[1]) if self.settings.trainers is not None else now
+        if sum(fitting) > problem.placed_count:
             raise problem
         has = "has" if sum(fitting) == 1 else "have"
         print(f"pstranspile launch: {cluster_of(*fitting, ' and ')} {has} a place", file=sys.stderr)
@@ -469,13 +469,13 @@ def _lost_errors(message: str, reason: str = "") -> list[Diagnostic]:
     return [error("ray-lost", message, notes=[Note(f"Ray says: {reason}")] if reason else [])]
 
 
-def _file_of(role: str, left: Left) -> bytes:
-    """The file that a machine has left. Raises DiagnosticError with the findings that ended it, LeftAlone."""
+def _file_of(role: str, left: MachineEnd) -> bytes:
+    """The file that a machine has left. Raises DiagnosticError with the findings that ended it, MachineAbandoned."""
     if left.problems:
         *others, last = left.problems
         raise DiagnosticError([*others, last._replace(notes=(*last.notes, Note(f"{role} is on {left.node}")))])
-    if left.refused:
-        raise LeftAlone(left.refused)
+    if left.refusal:
+        raise MachineAbandoned(left.refusal)
     return left.file
 
 

@@ -136,7 +136,9 @@ def _is_optimizer(op: Op) -> bool:
 def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterator[Diagnostic]:
     """Errors for variables that ops on servers read, but that no machine initialises."""
     initialised = set(chain.from_iterable(effects_of(startup, op).writes for op in startup.main_block.ops))
-    given = {name for name in initialised if (var := main.main_block.vars.get(name)) is not None and var.persistable}
+    initialised_names = {
+        name for name in initialised if (var := main.main_block.vars.get(name)) is not None and var.persistable
+    }
     moving = set(map(id, moved))
     on_trainer = set(names_in_slots([op.outputs for op in main.main_block.ops if id(op) not in moving]))
     reported: set[str] = set()
@@ -144,7 +146,7 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
         for slot, names in op.inputs.items():
             for name in names:
                 var = main.main_block.vars.get(name)
-                if var is None or name in given or name in reported:
+                if var is None or name in initialised_names or name in reported:
                     continue
                 if var.persistable:
                     message = f"{slot} is {var_text(name)}, but no op of @{STARTUP} gives it a value"
@@ -154,7 +156,7 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
                     message = f"{slot} is {var_text(name)}, but no op before makes it, and it is not persistable"
                 reported.add(name)
                 yield at_op("not-initialised", message, op, focus=var_text(name))
-        given.update(op.output_names)
+        initialised_names.update(op.output_names)
 
 
 def _undeclared_errors(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:

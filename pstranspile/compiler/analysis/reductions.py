@@ -18,11 +18,11 @@ from pstranspile.ops.gradient import SUFFIX
 
 
 class Reduction(NamedTuple):
-    """A variable that all trainers sum over ring `ring`, right after op `after` of block 0, on behalf of
+    """A variable that all trainers sum over ring `ring`, right after op `after_op` of block 0, on behalf of
     `parameter`.
     """
 
-    after: int
+    after_op: int
     parameter: str
     variable: str
     ring: int

@@ -157,10 +157,10 @@ def _update(program: Program, table: LookupTable, trainers: int) -> list[Diagnos
 
 
 class MergedLookup(NamedTuple):
-    """Lookups that become one op, by index in program order; it comes right after op `after` (-1: at the start)."""
+    """Lookups that become one op, by index in program order; it comes right after op `after_op` (-1: at the start)."""
 
     lookups: tuple[int, ...]
-    after: int
+    after_op: int
 
 
 class RemoteTable(NamedTuple):
@@ -261,11 +261,11 @@ def _why_local(
 
 
 class _LookupRange(NamedTuple):
-    """A lookup and its possible positions: after op `after` (-1: from the start), before op `before`."""
+    """A lookup and its possible positions: after op `after_op` (-1: from the start), before op `before_op`."""
 
     lookup: int
-    after: int
-    before: int
+    after_op: int
+    before_op: int
 
 
 class _Places:
@@ -313,8 +313,8 @@ class _Places:
         merged: list[MergedLookup] = []
         for windows in alike.values():
             group: list[_LookupRange] = []
-            for window in sorted(windows, key=lambda w: (w.before, w.after)):
-                if group and window.after >= group[0].before:
+            for window in sorted(windows, key=lambda w: (w.before_op, w.after_op)):
+                if group and window.after_op >= group[0].before_op:
                     merged.append(_merge_windows(group))
                     group = []
                 group.append(window)
@@ -323,7 +323,7 @@ class _Places:
 
 
 def _merge_windows(group: Sequence[_LookupRange]) -> MergedLookup:
-    return MergedLookup(tuple(sorted(window.lookup for window in group)), max(window.after for window in group))
+    return MergedLookup(tuple(sorted(window.lookup for window in group)), max(window.after_op for window in group))
 
 
 # Large tables: tables that the job names and that begin without rows.
@@ -439,7 +439,7 @@ def _with_tables(
         for name in op.output_names:
             makers.setdefault(name, []).append(op)
     findings: list[Diagnostic] = []
-    made: dict[str, list[Op]] = {}
+    table_ops: dict[str, list[Op]] = {}
     gone = {name for kept in states.values() for name in kept}
     for name, rule in rules.items():
         for part in states[name]:
@@ -448,12 +448,15 @@ def _with_tables(
                 findings.append(at_op("table-large", f"%{name} can't be a large table: {reason}", states[name][part]))
         if not findings:
             (own,) = makers[name]
-            made[name] = [large_table(own, rule), *(table_state(makers[n][0], name) for n in states[name] if n != name)]
+            table_ops[name] = [
+                large_table(own, rule),
+                *(table_state(makers[n][0], name) for n in states[name] if n != name),
+            ]
     ops: list[Op] = []
     for op in startup.main_block.ops:
         names = [*op.output_names]
         if len(names) == 1 and names[0] in gone:
-            ops += made.get(names[0], ())
+            ops += table_ops.get(names[0], ())
         else:
             ops.append(op)
     block = startup.main_block._replace(ops=tuple(ops))

@@ -1,10 +1,10 @@
 """The bytes that each parameter of a job moves, and the placement by which the busiest server moves as few as can be.
 
 A dense parameter is sent to a trainer once a step, and its gradient comes back: every row costs the same. The gradient
-of a sparse parameter has a row for each lookup, with its id, and so have the answers if the servers look rows up (in a
-run, an id that comes again in a trainer's step is asked for once, and its gradients may be added up before they are
-sent, so that fewer rows move); a trainer that looks rows up itself gets all rows. So rows that are looked up more often
-cost more, according to the counts of a job's ids.
+of a sparse parameter has a row for each lookup, with its id, or each different row once where gradients are added up
+before they are sent. Where servers look rows up, a trainer asks for each different id of its step once; a trainer that
+looks rows up itself gets all rows. So rows that are looked up more often cost more, according to the counts of a job's
+ids, and one that is in every batch costs as much as one exchange of a row.
 
 Parameters that can't be cut are placed first, the heaviest on the least loaded server (Graham's rule, 1969), and this
 is improved by moves and exchanges. The others then fill the servers up to one level, and are cut where it is reached
@@ -32,23 +32,34 @@ ID = 8
 class Moved(NamedTuple):
     """The bytes that a parameter of `rows` rows moves in a step.
 
-    `each` is the number for every row. `looked_up` is the number for all lookups of a step, which are spread over the
-    rows as `counts` says, evenly if it counts nothing.
+    `each` is the number for every row. `looked_up` is the number for the gradients of all lookups of a step, which are
+    spread over the rows as `counts` says, evenly if it counts nothing; `requested` that for the rows that a trainer
+    asks servers for, as `distinct` says.
     """
 
     rows: int
     each: float
     looked_up: float = 0.0
     counts: RowCounts = RowCounts(())
+    requested: float = 0.0
+    distinct: RowCounts = RowCounts(())
 
     def below(self, row: int) -> float:
         """The bytes of the rows before `row`."""
-        return self.each * row + self._of_lookups(row)
+        return self.each * row + self.looked_up_below(row) + self.requested_below(row)
 
-    def _of_lookups(self, row: int) -> float:
-        if not self.looked_up or not self.counts.total:
-            return self.looked_up * row / self.rows if self.rows else 0.0
-        return self.looked_up * self.counts.below(row) / self.counts.total
+    def looked_up_below(self, row: int) -> float:
+        """The bytes of the gradients of lookups of the rows before `row`."""
+        return self.looked_up * self._share(self.counts, row) if self.looked_up else 0.0
+
+    def requested_below(self, row: int) -> float:
+        """The bytes of the requests for rows before `row`, and of the rows."""
+        return self.requested * self._share(self.distinct, row) if self.requested else 0.0
+
+    def _share(self, counts: RowCounts, row: int) -> float:
+        if not counts.total:
+            return row / self.rows if self.rows else 0.0
+        return counts.below(row) / counts.total
 
     @property
     def total(self) -> float:
@@ -70,13 +81,24 @@ class Moved(NamedTuple):
         return low
 
 
-def lookups_of(program: Program, batch_rows: int) -> dict[str, int]:
-    """The number of lookups in each table in a step of a trainer with `batch_rows` rows, from the dims of ids.
+class Lookups(NamedTuple):
+    """The lookups in a table in a step of a trainer: how many, and whether their gradient has each different row
+    once.
+    """
+
+    number: float
+    merged: bool = False
+
+
+def lookups_of(program: Program, batch_rows: int, *, added_up: bool = False) -> dict[str, Lookups]:
+    """The lookups in each table in a step of a trainer with `batch_rows` rows, from the dims of ids.
 
     An unknown dim counts as the rows of the batch, whatever the lengths of sequences. Tables without lookups are left
-    out.
+    out. Each row is in a gradient once where lookups say so (`merge_rows`), where the gradients of several lookups are
+    added up, and in all gradients if the job adds them up before they are sent (`added_up`).
     """
-    result: dict[str, int] = {}
+    counts: dict[str, float] = {}
+    merged: dict[str, list[bool]] = {}
     for op in program.main_block.ops:
         slot = facts_of(op.type).looks_up
         tables = op.inputs.get(slot, ()) if slot else ()
@@ -86,8 +108,13 @@ def lookups_of(program: Program, batch_rows: int) -> dict[str, int]:
             var = program.main_block.vars.get(name)
             dims = var.shape if var is not None and var.shape else (-1,)
             count = prod(batch_rows if dim < 0 else dim for dim in dims)
-            result[tables[0]] = result.get(tables[0], 0) + count
-    return {table: count for table, count in result.items() if count}
+            counts[tables[0]] = counts.get(tables[0], 0.0) + count
+            merged.setdefault(tables[0], []).append(op.attrs.get("merge_rows") is True)
+    return {
+        table: Lookups(count, added_up or all(merged[table]) or len(merged[table]) > 1)
+        for table, count in counts.items()
+        if count
+    }
 
 
 def moved_by(
@@ -97,26 +124,35 @@ def moved_by(
     sparse: bool,
     prefetched: bool,
     batch_rows: int,
-    lookups: Mapping[str, int],
+    lookups: Mapping[str, Lookups],
     counts: IdCounts | None,
 ) -> Moved:
     """The bytes that a parameter moves in a step of a trainer whose batch has `batch_rows` rows.
 
     `sparse`: its gradient has a row for each lookup. `prefetched`: the servers look its rows up. `lookups` are those of
     the program's tables in a step; a table that has none there is looked up once for each row of the batch. `counts`
-    says how often its rows are looked up; without it all rows are assumed to be equally frequent.
+    says how often its rows are looked up; without it all rows are assumed to be equally frequent, and the lookups of a
+    step to be of different rows, as far as there are so many.
     """
     rows = tensor.shape[0] if tensor.shape else 1
     row = prod(tensor.shape[1:]) * tensor.dtype.size
     if not sparse:
         return Moved(rows, 2.0 * row)
+    number, merged = lookups.get(table, Lookups(batch_rows))
     own = counts.tables.get(table) if counts is not None else None
     if own is None or not own.total or counts is None:
-        found, own = float(lookups.get(table, batch_rows)), RowCounts(())
+        own = distinct = RowCounts(())
+        different = min(number, float(rows))
     else:
-        found = own.total * batch_rows / counts.batch_rows
-    once = found * (row + ID)
-    return Moved(rows, 0.0, 2 * once, own) if prefetched else Moved(rows, float(row), once, own)
+        number = own.total * batch_rows / counts.batch_rows
+        distinct = own.distinct(number)
+        different = distinct.total
+    once = row + ID
+    gradients = different if merged else number
+    of_gradients = distinct if merged else own
+    if prefetched:
+        return Moved(rows, 0.0, gradients * once, of_gradients, different * once, distinct)
+    return Moved(rows, float(row), gradients * once, of_gradients)
 
 
 # Placement by what moves: the busiest server moves as few bytes as can be.

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
+from math import expm1, log1p
 from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -82,6 +83,17 @@ class RowCounts:
             return 0.0
         start, stop, count = self.ranges[place]
         return self._cumulative_lookups[place] + count * (min(row, stop) - start) / (stop - start)
+
+    def distinct(self, lookups: float) -> RowCounts:
+        """How many different rows so many lookups are expected to have, by ranges: a row with the share p of all
+        lookups is among n of them with the probability 1 - (1 - p)^n.
+        """
+        found: list[Range] = []
+        for start, stop, count in self.ranges:
+            share = count / (stop - start) / self.total if self.total else 0.0
+            each = -expm1(lookups * log1p(-share)) if share < 1.0 else min(lookups, 1.0)
+            found.append(Range(start, stop, (stop - start) * each))
+        return RowCounts(found)
 
 
 class IdCounts(NamedTuple):

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pstranspile.compiler.compile import Compiled, prepare
-from pstranspile.compiler.cost.balance import ID, Moved, lookups_of, moved_by
+from pstranspile.compiler.cost.balance import ID, Lookups, Moved, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.cost.profile import (
     Link,
@@ -201,7 +201,7 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     """
     slices, held = (dict.fromkeys(plan.pservers, 0) for _ in range(2))
     total = dict.fromkeys(plan.pservers, 0.0)
-    lookups = lookups_of(program, batch_rows)
+    lookups = planned_lookups(plan, program, batch_rows)
     for parameter in plan.parameters if plan.pservers else ():
         of_rows = moved_of(parameter, lookups, batch_rows, counts)
         row = row_width(parameter.shape) * parameter.dtype.size
@@ -213,8 +213,13 @@ def cost_of(plan: Plan, program: Program, batch_rows: int, counts: IdCounts | No
     return PlanCost(plan, batch_rows, counts is not None, servers)
 
 
+def planned_lookups(plan: Plan, program: Program, batch_rows: int) -> dict[str, Lookups]:
+    """The lookups in each table in a step of a trainer, whose communicator, if it has one, adds gradients up."""
+    return lookups_of(program, batch_rows, added_up=plan.runtime_split or plan.geo is not None)
+
+
 def moved_of(
-    parameter: PlannedParameter, lookups: Mapping[str, int], batch_rows: int, counts: IdCounts | None
+    parameter: PlannedParameter, lookups: Mapping[str, Lookups], batch_rows: int, counts: IdCounts | None
 ) -> Moved:
     """The bytes that a parameter of a plan moves in a step of a trainer."""
     return moved_by(
@@ -244,7 +249,7 @@ def _machines(
     flows: tuple[Flow, ...] = ()
     reduced = Exchange()
     if plan.pservers:
-        lookups = lookups_of(compiled.source.main, rows)
+        lookups = planned_lookups(plan, compiled.source.main, rows)
         flows = flows_of(plan, trainer, lambda each: moved_of(each, lookups, rows, counts))
     else:
         moved, messages = _of_collectives(trainer, plan.trainers)
@@ -352,19 +357,18 @@ class _Holds:
 
     def __init__(self, plan: Plan, program: Program, rows: int, counts: IdCounts | None):
         self._plan = plan
-        lookups = lookups_of(program, rows)
+        lookups = planned_lookups(plan, program, rows)
         self._slices: dict[str, list[tuple[PlannedParameter, Slice, int]]] = {each: [] for each in plan.pservers}
         for parameter in plan.parameters:
             moved = moved_of(parameter, lookups, rows, counts) if parameter.sparse else None
             width = row_width(parameter.shape) * parameter.dtype.size + ID
-            share = width * (2 if parameter.prefetched else 1)
             for part in parameter.slices:
                 number = 0
                 if moved is not None:
-                    dense = 0.0 if parameter.prefetched else moved.each * (part.stop - part.start)
-                    number = max(round((moved.below(part.stop) - moved.below(part.start) - dense) / share), 0)
+                    number = round((moved.looked_up_below(part.stop) - moved.looked_up_below(part.start)) / width)
                 self._slices.setdefault(part.endpoint, []).append((parameter, part, number))
-        self._looked_up = round(lookups.get(plan.table.name, rows) / max(1, len(plan.pservers))) if plan.table else 0
+        looked_up = lookups.get(plan.table.name, Lookups(rows)).number if plan.table else 0.0
+        self._looked_up = round(looked_up / max(1, len(plan.pservers)))
 
     def like(self, endpoint: str) -> object:
         """A value that is equal for servers with equal programs, but for the names of slices."""

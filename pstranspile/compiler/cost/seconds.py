@@ -131,15 +131,15 @@ def flows_of(plan: Plan, trainer: Program, moved: Callable[[PlannedParameter], M
             of.slices += 1
             of.sparse += parameter.sparse
             dense = of_rows.each * (part.stop - part.start)
-            found = of_rows.below(part.stop) - of_rows.below(part.start) - dense
+            gradients = of_rows.looked_up_below(part.stop) - of_rows.looked_up_below(part.start)
             if not parameter.sparse:
                 of.given, of.received = of.given + dense / 2, of.received + dense / 2
             elif parameter.prefetched:
-                count = found / 2 / (row + ID)
+                count = (of_rows.requested_below(part.stop) - of_rows.requested_below(part.start)) / (row + ID)
                 of.looked_up, of.asked = of.looked_up + count, of.asked + ID * count
-                of.answered, of.given = of.answered + row * count, of.given + found / 2
+                of.answered, of.given = of.answered + row * count, of.given + gradients
             else:
-                of.given, of.received = of.given + found, of.received + dense
+                of.given, of.received = of.given + gradients, of.received + dense
     for op in trainer.main_block.ops:
         facts = facts_of(op.type)
         if facts.communicates != "request":

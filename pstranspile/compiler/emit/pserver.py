@@ -60,17 +60,19 @@ class Compensation:
         for name in copies:
             self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
         self.backups += ((s.name, name) for name in copies)
-        own = self._mint.mint(f"{s.name}.local_bak")
+        own_copy_name = self._mint.mint(f"{s.name}.local_bak")
         names = [self._mint.mint(f"tmp_dc_output_{self._temporaries + number}") for number in range(4)]
         self._temporaries += len(names)
         local = self.server.blocks[block].vars
         local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
-        local.update((name, Var(name, tensor=tensor)) for name in (own, *names))
+        local.update((name, Var(name, tensor=tensor)) for name in (own_copy_name, *names))
         moved, once, twice, result = names
         origin = derived_origin(origin, COMPENSATE)
         self.server.blocks[block].ops += [
-            make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}, origin=origin),
-            make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}, origin=origin),
+            make_op(
+                "ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own_copy_name]}, origin=origin
+            ),
+            make_op("elementwise_sub", {"X": [s.name], "Y": [own_copy_name]}, {"Out": [moved]}, origin=origin),
             make_op("elementwise_mul", {"X": [moved], "Y": [gradient]}, {"Out": [once]}, origin=origin),
             make_op("elementwise_mul", {"X": [once], "Y": [gradient]}, {"Out": [twice]}, origin=origin),
             make_op("elementwise_add", {"X": [gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
@@ -104,11 +106,13 @@ class ServerTemplate:
         self.timing = timing
         self.updates = {update.parameter: update for update in facts.updates}
         self.group_of = {name: group for group in facts.groups for name in group.parameters}
-        self.owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in plan.pservers}
+        self.owned_slices: dict[str, list[tuple[PlannedParameter, Slice]]] = {
+            endpoint: [] for endpoint in plan.pservers
+        }
         for index in plan.send_order:
             for s in plan.parameters[index].slices:
-                self.owned[s.endpoint].append((plan.parameters[index], s))
-        counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned.items()}
+                self.owned_slices[s.endpoint].append((plan.parameters[index], s))
+        counts = {endpoint: Counter(p.name for p, _ in rows) for endpoint, rows in self.owned_slices.items()}
         self.several = {endpoint: {n for n, count in names.items() if count > 1} for endpoint, names in counts.items()}
         """Names of the parameters of which a server has more than one slice, by the server's endpoint."""
         ops = facts.program.main_block.ops
@@ -189,10 +193,10 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
     server = ServerProgram(source)
     served = _Served(server, plan, endpoint)
     for template in templates:
-        for parameter, s in template.owned[endpoint]:
+        for parameter, s in template.owned_slices[endpoint]:
             server.declare_parameter(parameter, s)
     for template in templates:
-        for parameter, s in template.owned[endpoint]:
+        for parameter, s in template.owned_slices[endpoint]:
             served.inputs += _declare_gradients(server, template, parameter, s)
     served.add_rates(templates)
     parent = len(server.blocks) - 1
@@ -228,7 +232,7 @@ def _in_placed_order(
 
     Programs that share a parameter share its backups.
     """
-    placed = [s.name for template in templates for _, s in template.owned[endpoint]]
+    placed = [s.name for template in templates for _, s in template.owned_slices[endpoint]]
     place = {name: number for number, name in enumerate(placed)}
     return sorted(dict.fromkeys(compensation.backups), key=lambda backup: place[backup[0]])
 
@@ -301,7 +305,7 @@ Unit = list[tuple[PlannedParameter, Slice]]
 def _units(template: ServerTemplate, endpoint: str) -> list[tuple[Unit, UpdateGroup | None]]:
     """The content of each optimize block of a server: one slice, or all parameters of a group."""
     here: dict[str, Unit] = {}
-    for parameter, s in template.owned[endpoint]:
+    for parameter, s in template.owned_slices[endpoint]:
         here.setdefault(parameter.name, []).append((parameter, s))
     units: list[tuple[Unit, UpdateGroup | None]] = []
     done: set[str] = set()
@@ -406,17 +410,17 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     """
     startup, source = initialisers.startup, initialisers.startup.main_block
     variables = {name: _persistable(var) for name, var in server.program.main_block.vars.items()}
-    held, cuts = server.program.main_block.vars, server.cuts
+    server_vars, cuts = server.program.main_block.vars, server.cuts
     targets = _targets(server)
     chosen: set[int] = set()
-    todo = [cuts[name].source if name in cuts else name for name in held] if cuts else list(held)
+    todo = [cuts[name].source if name in cuts else name for name in server_vars] if cuts else list(server_vars)
     for name in todo:  # the list grows by the inputs of the ops found
         for index in initialisers.writers.get(name, ()):
             if index not in chosen:
                 chosen.add(index)
                 inputs = source.ops[index].inputs
                 for needed in chain.from_iterable(inputs.values()) if inputs else ():
-                    if needed not in targets and (needed not in held or needed in cuts):
+                    if needed not in targets and (needed not in server_vars or needed in cuts):
                         todo.append(needed)
                         if needed in source.vars:  # else a reader's queue, made by the process that feeds it
                             variables.setdefault(needed, source.vars[needed]._replace(location=None))

@@ -29,7 +29,7 @@ WHOLE = -1
 """The offset of a server variable that holds all of a source variable, under a name of its own."""
 
 
-class Cut(NamedTuple):
+class SourcePart(NamedTuple):
     """The part of a source variable that a server variable contains: the elements from `offset` on, or the `WHOLE`."""
 
     source: str
@@ -57,7 +57,7 @@ class ServerMain(NamedTuple):
     """
 
     program: Program
-    cuts: FrozenMap[str, Cut]
+    cuts: FrozenMap[str, SourcePart]
     backups: tuple[tuple[str, str], ...] = ()
 
 
@@ -67,7 +67,7 @@ class ServerProgram:
     def __init__(self, source: Program):
         self.source = source
         self.blocks = [OpenBlock(-1)]
-        self.cuts: dict[str, Cut] = {}
+        self.cuts: dict[str, SourcePart] = {}
 
     def new_block(self, parent: int) -> int:
         """Adds an empty block and returns its index."""
@@ -91,7 +91,7 @@ class ServerProgram:
         tensor = TensorType(parameter.dtype, s.shape, parameter.lod_level)
         self.blocks[0].vars[s.name] = source._replace(name=s.name, tensor=tensor, persistable=True, location=None)
         if parameter.is_cut:
-            self.cuts[s.name] = Cut(parameter.name, s.offset)
+            self.cuts[s.name] = SourcePart(parameter.name, s.offset)
 
     def declare_copy(self, name: str, tensor: TensorType | None = None, *, persistable: bool = True) -> None:
         """Declares a copy of a source variable in block 0, if it is not there yet.
@@ -142,14 +142,14 @@ class ServerProgram:
         if not cut or var.tensor is None:
             if not view.only_slice and name in view.uncut_state:
                 here = slice_name(name, s.number)
-                self.cuts[here] = Cut(name, WHOLE)
+                self.cuts[here] = SourcePart(name, WHOLE)
                 self.blocks[0].vars[here] = var._replace(name=here, parameter=None, location=None)
                 return here
             self.declare_copy(name, persistable=not is_optimizer)
             return name
         here = name if view.only_slice else slice_name(name, s.number)
         if here not in self.blocks[0].vars:
-            self.cuts[here] = Cut(name, s.offset)
+            self.cuts[here] = SourcePart(name, s.offset)
             tensor = var.tensor._replace(shape=s.shape)
             self.blocks[0].vars[here] = var._replace(
                 name=here,

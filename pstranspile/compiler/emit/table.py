@@ -18,7 +18,7 @@ from pstranspile.compiler.emit.rules import (
     Timing,
     derived_origin,
 )
-from pstranspile.compiler.emit.server_block import Cut, ServerProgram
+from pstranspile.compiler.emit.server_block import ServerProgram, SourcePart
 from pstranspile.compiler.plan.plan import Plan, PlannedParameter, PlannedTable
 from pstranspile.ir.attributes import AttrValue, Longs, Strings
 from pstranspile.ir.model import Op, Origin, Program, TensorType, Var
@@ -46,7 +46,7 @@ def insert_lookups(
         for merged in reversed(table.lookups):
             fused.update(merged.lookups)
             fetch = partial(fetch_rows, plan.by_name[table.parameter], [ops[i] for i in merged.lookups])
-            inserted.setdefault(merged.after, []).insert(0, fetch)
+            inserted.setdefault(merged.after_op, []).insert(0, fetch)
     if plan.table is not None:
         lookups = lookups_in(ops, plan.table.name, moved)
         fused.update(lookups)
@@ -185,7 +185,7 @@ def _declare_table(server: ServerProgram, table: PlannedTable) -> None:
     server.blocks[0].vars[table.name] = source._replace(
         kind=VarKind.SELECTED_ROWS, tensor=tensor, persistable=True, location=None
     )
-    server.cuts[table.name] = Cut(table.name, 0)
+    server.cuts[table.name] = SourcePart(table.name, 0)
 
 
 def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, number: int, block: int) -> str:

@@ -114,7 +114,7 @@ def _kept_ops_and_origins(
     """The ops that make none of the variables in `gone`; and for each variable in `received`, the origin of its
     initialiser.
     """
-    kept: list[Op] = []
+    kept_ops: list[Op] = []
     origin_of: dict[str, Origin | None] = {}
     for op in block.ops:
         lost = False
@@ -125,8 +125,8 @@ def _kept_ops_and_origins(
                 if name in gone:
                     lost = True
         if not lost:
-            kept.append(op)
-    return kept, origin_of
+            kept_ops.append(op)
+    return kept_ops, origin_of
 
 
 def _without_memory(table: str, shape: tuple[int, ...], origin: Origin) -> Op:

@@ -22,7 +22,7 @@ from pstranspile.compiler.explain.answers import (
     answer_text,
 )
 from pstranspile.compiler.explain.folder import read_folder
-from pstranspile.compiler.explain.job import ExplainedJob, Unknown, of_compiled
+from pstranspile.compiler.explain.job import ExplainedJob, UnknownNameError, of_compiled
 from pstranspile.compiler.explain.questions import explain_job, explain_line, explain_op, explain_role, explain_variable
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "Link",
     "OpAnswer",
     "Overview",
-    "Unknown",
+    "UnknownNameError",
     "VariableAnswer",
     "answer_json",
     "answer_text",

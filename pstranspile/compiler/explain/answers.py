@@ -91,22 +91,26 @@ BY_RULE: dict[tuple[str, str], str] = {
 """The meanings of attributes of source ops that a rule changes, by rule and attribute."""
 
 
-def notes_of(op: Op) -> tuple[Noted, ...]:
+def notes_of(op: Op) -> tuple[ExplainedAttribute, ...]:
     """The attributes of an op that a rule made, with their meanings, in order of their names."""
     rule = rule_of(op)
     if not rule:
         return ()
-    notes: list[Noted] = []
+    notes: list[ExplainedAttribute] = []
     schema = schema_of(op.type)
     defaults = schema.defaults if schema else EMPTY
     for name in sorted(op.attrs):
         meaning = BY_RULE.get((rule, name)) or MEANINGS.get((op.type, name))
         if meaning is not None:
             value = op.attrs[name]
-            notes.append(Noted(name, value_text(value), meaning, name in defaults and defaults[name] == value))
+            notes.append(
+                ExplainedAttribute(name, value_text(value), meaning, name in defaults and defaults[name] == value)
+            )
     if op.role_vars:
         pairs = ", ".join(f"%{name}" for name in op.role_vars)
-        notes.append(Noted("op_role_var", f"({pairs})", "the parameter and the gradient that the op is about"))
+        notes.append(
+            ExplainedAttribute("op_role_var", f"({pairs})", "the parameter and the gradient that the op is about")
+        )
     return tuple(notes)
 
 
@@ -169,7 +173,7 @@ class Link(NamedTuple):
     text: str
 
 
-class Noted(NamedTuple):
+class ExplainedAttribute(NamedTuple):
     """An attribute of an op: its value as the text has it, its meaning, and whether it is the op's default."""
 
     name: str
@@ -187,7 +191,7 @@ class OpAnswer(NamedTuple):
     reason: str
     source: Source | None
     links: tuple[Link, ...]
-    attributes: tuple[Noted, ...]
+    attributes: tuple[ExplainedAttribute, ...]
 
 
 class HeldPart(NamedTuple):
@@ -223,7 +227,7 @@ class VariableAnswer(NamedTuple):
     uses: tuple[Link, ...]
 
 
-class Listed(NamedTuple):
+class ListedOp(NamedTuple):
     """An op in a list: its place, its rule (empty: the source's own), its source line, and its text."""
 
     place: OpPosition
@@ -242,7 +246,7 @@ class Overview(NamedTuple):
     trainers: int
     pservers: tuple[str, ...]
     machines: tuple[tuple[str, str, tuple[tuple[str, str, int], ...]], ...]
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[ListedOp, ...] = ()
 
 
 class LineAnswer(NamedTuple):

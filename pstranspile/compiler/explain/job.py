@@ -115,7 +115,7 @@ def blocks_named(op: Op, name: str) -> dict[str, int]:
 # The readers and writers of each variable of a machine.
 
 
-class Used(NamedTuple):
+class VariableUse(NamedTuple):
     """An op that uses a variable: program, block and number."""
 
     program: str
@@ -126,26 +126,26 @@ class Used(NamedTuple):
 class VariableUses(NamedTuple):
     """Variable -> the ops of a machine that read it, and those that write it, each once and in order."""
 
-    readers: Mapping[str, list[Used]]
-    writers: Mapping[str, list[Used]]
+    readers: Mapping[str, list[VariableUse]]
+    writers: Mapping[str, list[VariableUse]]
 
-    def read(self, name: str) -> list[Used]:
+    def read(self, name: str) -> list[VariableUse]:
         """The ops that read a variable."""
         return self.readers.get(name, [])
 
-    def written(self, name: str) -> list[Used]:
+    def written(self, name: str) -> list[VariableUse]:
         """The ops that write a variable."""
         return self.writers.get(name, [])
 
 
 def uses_of_machine(programs: Mapping[str, Program]) -> VariableUses:
     """The def-use index of all programs of a machine."""
-    readers: dict[str, list[Used]] = {}
-    writers: dict[str, list[Used]] = {}
+    readers: dict[str, list[VariableUse]] = {}
+    writers: dict[str, list[VariableUse]] = {}
     for program_name, program in programs.items():
         for index, block in enumerate(program.blocks):
             for number, op in enumerate(block.ops):
-                used = Used(program_name, index, number)
+                used = VariableUse(program_name, index, number)
                 for name in dict.fromkeys(op.input_names):
                     readers.setdefault(name, []).append(used)
                 for name in dict.fromkeys(op.output_names):
@@ -159,7 +159,7 @@ out.
 """
 
 
-class Unknown(LookupError):
+class UnknownNameError(LookupError):
     """There is no such machine, op or variable; the text names similar ones."""
 
 
@@ -224,30 +224,32 @@ class ExplainedJob:
         return result
 
     def machine(self, name: str) -> str:
-        """The machine of this name, or of this endpoint. Raises Unknown."""
+        """The machine of this name, or of this endpoint. Raises UnknownNameError."""
         if name in self.machines:
             return name
         if name in self.servers:
             return self.servers[name]
-        raise Unknown(f"there is no machine {name!r}; {_near(name, list(self.machines), 'the machines are')}")
+        raise UnknownNameError(f"there is no machine {name!r}; {_near(name, list(self.machines), 'the machines are')}")
 
     def place(self, machine: str, text: str) -> OpPosition:
-        """The place of the op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
+        """The place of the op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises UnknownNameError."""
         match = _PLACE.fullmatch(text.strip())
         if match is None:
-            raise Unknown(f"{text[:60]!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
+            raise UnknownNameError(f"{text[:60]!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
         program, block, number = match["program"] or MAIN, int(match["block"] or 0), int(match["number"])
         programs = self.machines[machine]
         if program not in programs:
             near = _near(program, list(programs), "it has")
-            raise Unknown(f"{machine} has no program @{program}; {near}")
+            raise UnknownNameError(f"{machine} has no program @{program}; {near}")
         blocks = programs[program].blocks
         if block >= len(blocks):
-            raise Unknown(f"@{program} of {machine} has no block ^{block}; its blocks are ^0 to ^{len(blocks) - 1}")
+            raise UnknownNameError(
+                f"@{program} of {machine} has no block ^{block}; its blocks are ^0 to ^{len(blocks) - 1}"
+            )
         if number >= len(blocks[block].ops):
             count = len(blocks[block].ops)
             which = f"its ops are 0 to {count - 1}" if count else "it is empty"
-            raise Unknown(f"@{program}^{block} of {machine} has no op {number}; {which}")
+            raise UnknownNameError(f"@{program}^{block} of {machine} has no op {number}; {which}")
         return OpPosition(machine, program, block, number)
 
 

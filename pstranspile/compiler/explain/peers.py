@@ -319,16 +319,16 @@ class Peers:
         """The ops of trainers in order: by the source op from which they were made, and those that start the sending of
         changes.
         """
-        made: dict[tuple[object, ...], list[_Numbered]] = {}
+        ops_by_origin: dict[tuple[object, ...], list[_Numbered]] = {}
         reports: list[_Numbered] = []
         places = (place for machine in self.job.trainers for place in self.job.places(machine))
         for number, place in enumerate(places):
             op = self.job.op(place)
             if op.origin is not None:
-                made.setdefault(op.origin[:3], []).append((number, place))
+                ops_by_origin.setdefault(op.origin[:3], []).append((number, place))
                 if op.origin.rule in (REPORT_ROWS, REPORT_STEP) and op.type == "send":
                     reports.append((number, place))
-        return made, reports
+        return ops_by_origin, reports
 
     @cached_property
     def _change_adding_ops(self) -> list[OpPosition]:

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from pstranspile.compiler.analysis.updates import why_whole
 from pstranspile.compiler.compile import Compiled, prepare
-from pstranspile.compiler.cost.balance import lookups_of
 from pstranspile.compiler.cost.counts import read_counts
-from pstranspile.compiler.cost.jobs import columns, cost_of, moved_of
+from pstranspile.compiler.cost.jobs import columns, cost_of, moved_of, planned_lookups
 from pstranspile.compiler.emit.rules import UPDATE
 from pstranspile.compiler.explain.job import (
     ExplainedJob,
-    Unknown,
+    UnknownNameError,
     near_variables,
     settings_of,
     source_line_of,
@@ -265,7 +264,7 @@ def why(compiled: Compiled, variable: str) -> Placement:
     expect(variable, str, "why", "the name of a variable")
     plan, name = compiled.plan, variable.removeprefix("%")
     if not plan.pservers:
-        raise Unknown(f"mode {plan.mode} has no servers: each trainer has the whole of every parameter")
+        raise UnknownNameError(f"mode {plan.mode} has no servers: each trainer has the whole of every parameter")
     settings = settings_of(compiled)
     table = plan.table
     if table is not None and name in (table.name, table.gradient):
@@ -314,7 +313,7 @@ def _states(compiled: Compiled) -> _States:
 
 
 def _resolve_name(compiled: Compiled, name: str, states: _States) -> tuple[PlannedParameter, Slice | None, str]:
-    """The parameter, the slice if the name is that of one, and what the variable is to it. Raises Unknown."""
+    """The parameter, the slice if the name is that of one, and what the variable is to it. Raises UnknownNameError."""
     plan = compiled.plan
     found: dict[str, tuple[PlannedParameter, Slice | None, str]] = {
         p.name: (p, None, "parameter") for p in plan.parameters
@@ -336,8 +335,8 @@ def _resolve_name(compiled: Compiled, name: str, states: _States) -> tuple[Plann
     programs = compiled.source.programs.values()
     if any(program.find_var(name) is not None for program in programs):
         what = "no parameter, nor the gradient or optimizer state of one"
-        raise Unknown(f"the plan does not place {quote_name(name)}: it is {what}; {near}")
-    raise Unknown(f"there is no variable {name!r}; {near}")
+        raise UnknownNameError(f"the plan does not place {quote_name(name)}: it is {what}; {near}")
+    raise UnknownNameError(f"there is no variable {name!r}; {near}")
 
 
 def _by_job(compiled: Compiled, name: str) -> tuple[Slice, ...] | None:
@@ -358,7 +357,7 @@ class _Loads:
         self.plan = plan
         self.counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
         self.rows = job.batch_rows if job is not None else DEFAULTS["batch_rows"]
-        self.lookups = lookups_of(program, self.rows)
+        self.lookups = planned_lookups(plan, program, self.rows)
         self.groups = {name: group.parameters for group in plan.groups for name in group.parameters}
         self.states = states
         limited = job is not None and job.split_method == COST and job.server_memory

@@ -12,7 +12,7 @@ from pstranspile.compiler.explain.answers import (
     HeldPart,
     LineAnswer,
     Link,
-    Listed,
+    ListedOp,
     OpAnswer,
     OpPosition,
     Overview,
@@ -21,7 +21,14 @@ from pstranspile.compiler.explain.answers import (
     notes_of,
     rule_of,
 )
-from pstranspile.compiler.explain.job import ExplainedJob, Messages, Unknown, blocks_named, line_of, near_variables
+from pstranspile.compiler.explain.job import (
+    ExplainedJob,
+    Messages,
+    UnknownNameError,
+    blocks_named,
+    line_of,
+    near_variables,
+)
 from pstranspile.compiler.explain.peers import peers_of
 from pstranspile.compiler.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
 from pstranspile.ir.diagnostics import name_list
@@ -36,7 +43,7 @@ from pstranspile.ops import facts_of
 def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
     """Explains an op of a machine: `17`, `^2#0` or `@startup^0#3` (block 0 of @main if not given).
 
-    Raises Unknown when there is no such machine or op.
+    Raises UnknownNameError when there is no such machine or op.
     """
     place = job.place(job.machine(machine), op)
     compiled = job.op(place)
@@ -101,10 +108,10 @@ def explain_job(job: ExplainedJob) -> Overview:
 
 
 def explain_role(job: ExplainedJob, machine: str) -> Overview:
-    """The counts of one machine, and its ops that rules made, one by one. Raises Unknown."""
+    """The counts of one machine, and its ops that rules made, one by one. Raises UnknownNameError."""
     name = job.machine(machine)
     listed = [
-        Listed(place, rule_of(op), source_of(job, op.origin), line_of(op))
+        ListedOp(place, rule_of(op), source_of(job, op.origin), line_of(op))
         for place in job.places(name)
         if rule_of(op := job.op(place))
     ]
@@ -121,7 +128,7 @@ def _only_orders(op_type: str) -> bool:
 def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -> VariableAnswer:
     """The explanation of a variable: what it is a part of, and its owners, writers and readers; `machine` limits these.
 
-    Raises Unknown when no machine (or not this one) has such a variable.
+    Raises UnknownNameError when no machine (or not this one) has such a variable.
     """
     machines = [job.machine(machine)] if machine else list(job.machines)
     name = name.removeprefix("%")
@@ -131,7 +138,7 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
     if not declared and not used and (machine or not rows):
         known = sorted({n for m in machines for p in job.machines[m].values() for b in p.blocks for n in b.vars})
         where = f"{machines[0]} has" if machine else "there is"
-        raise Unknown(f"{where} no variable {name!r}; {near_variables(name, known)}")
+        raise UnknownNameError(f"{where} no variable {name!r}; {near_variables(name, known)}")
     messages = job.messages
     origin, part, gradient = _parameter_of(job, messages, name, rows)
     held = rows or [row for row in rows_of(job, origin) if part in ("", row["slice"])]
@@ -232,13 +239,13 @@ def _about(
 
 
 def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    own = [row for row in rows if row["origin"] == name]
-    kinds = {row["vtype"] for row in own}
+    parameter_rows = [row for row in rows if row["origin"] == name]
+    kinds = {row["vtype"] for row in parameter_rows}
     if kinds & set(PARAMETERS):
-        count = len(own)
+        count = len(parameter_rows)
         looked_up = "; trainers look its rows up and never hold it" if "RemotePrefetch" in kinds else ""
         cut = f"cut into {count} slices" if count > 1 else "whole on one server"
-        yield f"A parameter of {_dims(own[0]['origin_shape'])}, {cut}{looked_up}."
+        yield f"A parameter of {_dims(parameter_rows[0]['origin_shape'])}, {cut}{looked_up}."
     for row in rows:
         if row["vtype"] in PARAMETERS and row["slice"] == name and row["is_slice"]:
             start, stop = rows_held(row)
@@ -247,7 +254,7 @@ def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Ite
                 f"{row['origin_shape'][0]}, from element {row['offset']} on."
             )
     if "Optimizer" in kinds:
-        if any(row["is_slice"] for row in own):
+        if any(row["is_slice"] for row in parameter_rows):
             yield "State of an optimizer, cut like its parameter: each server keeps the part that goes with its slice."
         else:
             yield "State of an optimizer; every server that updates a part of its parameter has its own."
@@ -317,21 +324,24 @@ def explain_line(job: ExplainedJob, line: str, machine: str | None = None) -> Li
     """The ops that come from a line, machine by machine: `22`, or `train.py:22` where the source has several files.
 
     Both the text of a program and the Python script that made it count as source; `machine` limits the answer to one
-    machine. Raises Unknown for a line without ops, for a number that several files have, and for no such machine.
+    machine. Raises UnknownNameError for a line without ops, for a number that several files have, and for no such
+    machine.
     """
     machines = [job.machine(machine)] if machine else list(job.machines)
     file, _, number = line.strip().rpartition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
-        raise Unknown(f"{line[:60]!r} is no line; write 22 or train.py:22")
+        raise UnknownNameError(f"{line[:60]!r} is no line; write 22 or train.py:22")
     found = [(each, place, op) for place, op in _ops(job, machines) for each in _lines_of(op)]
     here = [(each, place, op) for each, place, op in found if not file or _is_named(each.file, file)]
     matching = [(each, place, op) for each, place, op in here if each.line == int(number)]
     if not matching:
-        raise Unknown(_no_ops_message(line, file, int(number), [each for each, _, _ in here or found], here=bool(here)))
+        raise UnknownNameError(
+            _no_ops_message(line, file, int(number), [each for each, _, _ in here or found], here=bool(here))
+        )
     files = list(dict.fromkeys(each.file for each, _, _ in matching))
     if len(files) > 1:
         named = name_list(f"{each}:{int(number)}" for each in files)
-        raise Unknown(f"several files have ops of a line {int(number)}: {named}")
+        raise UnknownNameError(f"several files have ops of a line {int(number)}: {named}")
     uses = tuple(Link(rule_of(op), place, line_of(op)) for _, place, op in matching)
     return LineAnswer(files[0], int(number), uses)
 

@@ -44,25 +44,25 @@ def job_of_text(
     path: str | Path | None, text: str, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
 ) -> Job:
     """The job that `load_job` would return for a file with this text, which need not be saved."""
-    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    given_settings = {key: value for key, value in (overrides or {}).items() if value is not None}
     from_file = {} if path is None else _parse(str(path), text)
-    unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
+    unknown = islice((key for key in (*from_file, *given_settings) if key not in KEYS), MAX_FINDINGS)
     result = [_unknown_key(key, from_file.get(key)) for key in unknown]
-    if not (result or trust_code or "split_method" in given):
+    if not (result or trust_code or "split_method" in given_settings):
         result += _own_code(from_file.get("split_method"))
     if result:
-        raise JobError(_locate_findings(result, path, text, given))
-    if "trainers" in given:
+        raise JobError(_locate_findings(result, path, text, given_settings))
+    if "trainers" in given_settings:
         from_file.pop("trainer_endpoints", None)
-    if "mode" in given:
-        mode = str(given["mode"])
+    if "mode" in given_settings:
+        mode = str(given_settings["mode"])
         fixed = (*settings_of(mode).flags,) if mode in mode_names() else (*SWITCHES, "mode")
         fixed = (*fixed, "collective_mode")
         from_file = {key: value for key, value in from_file.items() if key not in fixed}
     try:
-        return Job(**cast("dict[str, Any]", {**from_file, **given}))
+        return Job(**cast("dict[str, Any]", {**from_file, **given_settings}))
     except JobError as problem:
-        raise JobError(_locate_findings(problem.diagnostics, path, text, given)) from None
+        raise JobError(_locate_findings(problem.diagnostics, path, text, given_settings)) from None
 
 
 def parse_setting(text: str) -> tuple[str, object]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pstranspile.compiler.link.machines import Cluster, LinkError, Placed, Server, Trainer, collect, finding
+from pstranspile.compiler.link.machines import Cluster, LinkError, PositionedOp, Server, Trainer, collect, finding
 from pstranspile.compiler.link.messages import (
     check_awaited,
     check_backups,
@@ -122,7 +122,7 @@ def _has_communicator(trainer: Trainer) -> bool:
 
 
 def _check_one(
-    role: Role, result: list[Placed], kind: str, servers: Mapping[str, Server], when: str
+    role: Role, result: list[PositionedOp], kind: str, servers: Mapping[str, Server], when: str
 ) -> Iterator[Diagnostic]:
     endpoints = [strings_attr(op, "endpoints") for _, op in result]
     if len(result) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):
@@ -198,27 +198,29 @@ def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
     """Checks that every trainer has its own number below their count, and every server its own endpoint and number."""
     taken: dict[int, str] = {}
     for trainer in cluster.trainers:
-        own: int | None = None
+        known_id: int | None = None
         others = [other.main for part in cluster.parts[1:] for other in part if other.number == trainer.number]
         for calls in (trainer.startup, trainer.main, *others):
             for kind in NUMBERED:
                 for _, op in calls.of(kind):
                     trainer_id = int_attr(op, "trainer_id")
-                    if own is None:
-                        own = trainer_id
-                    elif own != trainer_id:
+                    if known_id is None:
+                        known_id = trainer_id
+                    elif known_id != trainer_id:
                         name = next(op.output_names, "")
-                        message = f"it says trainer_id {trainer_id} for %{name}, other ops say {own}"
+                        message = f"it says trainer_id {trainer_id} for %{name}, other ops say {known_id}"
                         yield finding("link-identity", trainer.role, op, message, name)
-        if own is None or not cluster.servers:
+        if known_id is None or not cluster.servers:
             continue
         first = next(iter(trainer.startup.of("fetch_barrier") or trainer.main.of("recv")), None)
         op = first.op if first is not None else Op("recv")
-        if own in taken:
-            yield finding("link-identity", trainer.role, op, f"trainer_id {own} is that of {taken[own]} too")
-        elif not 0 <= own < len(cluster.trainers):
-            yield finding("link-identity", trainer.role, op, f"trainer_id {own} of {len(cluster.trainers)} trainers")
-        taken.setdefault(own, trainer.role.name)
+        if known_id in taken:
+            yield finding("link-identity", trainer.role, op, f"trainer_id {known_id} is that of {taken[known_id]} too")
+        elif not 0 <= known_id < len(cluster.trainers):
+            yield finding(
+                "link-identity", trainer.role, op, f"trainer_id {known_id} of {len(cluster.trainers)} trainers"
+            )
+        taken.setdefault(known_id, trainer.role.name)
     yield from _check_servers(cluster)
 
 
@@ -300,5 +302,5 @@ def _geo(cluster: Cluster) -> Iterator[Diagnostic]:
     yield from check_geo(cluster)
     for server in cluster.servers.values():
         yield from check_fan_in(server, len(cluster.trainers))
-        server.sent_variables.update(server.outside)
+        server.sent_variables.update(server.outside_reads)
         yield from check_server(server)

@@ -56,14 +56,14 @@ def names_text(names: Sequence[str]) -> str:
     return ", ".join([f"%{name}" for name in names]) or "nothing"
 
 
-class Placed(NamedTuple):
+class PositionedOp(NamedTuple):
     """An op and its position in block 0."""
 
     position: int
     op: Op
 
 
-NONE: list[Placed] = []
+NONE: list[PositionedOp] = []
 
 
 class Calls(NamedTuple):
@@ -71,17 +71,17 @@ class Calls(NamedTuple):
 
     program: Program
     vars: Mapping[str, Var]
-    ops: dict[str, list[Placed]]
+    ops: dict[str, list[PositionedOp]]
 
-    def of(self, kind: str) -> list[Placed]:
+    def of(self, kind: str) -> list[PositionedOp]:
         """The ops of one type, in order."""
         return self.ops.get(kind, NONE)
 
-    def lookups(self) -> list[Placed]:
+    def lookups(self) -> list[PositionedOp]:
         """The ops that look rows up. They do it on servers if they name slices in `table_names`."""
         return [placed for kind, found in self.ops.items() if facts_of(kind).looks_up for placed in found]
 
-    def joins(self) -> list[Placed]:
+    def joins(self) -> list[PositionedOp]:
         """The concat ops that join fetched slices. Those of the net itself may read parameters, but never slices."""
         concats = self.of("concat")
         if not concats:
@@ -113,7 +113,7 @@ class Trainer(NamedTuple):
     part: str = ""
 
 
-class Merged(NamedTuple):
+class ReceivedSum(NamedTuple):
     """A `sum` of received variables on a server: their names, and the op that follows if it scales the sum in place.
 
     `factor` is the factor of that scaling; None if no op states a number.
@@ -131,14 +131,14 @@ class Server:
 
     * `blocks`: those of `optimize_blocks` that exist; `rates`: the learning-rate block, -1 for none
     * `misfits`: initialisers whose `shape` is not that of the variable they make
-    * `outside`: what the blocks read that is neither initialised nor made: variable -> the first op that reads it
-    * `awaited`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
+    * `outside_reads`: what the blocks read that is neither initialised nor made: variable -> the first op that reads it
+    * `receivable_variables`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
     * `feeds`: variable read from outside -> the one parameter (or slice) that its block updates
     * `parameters`: updated parameter or slice -> the op that updates it
-    * `idle`: blocks that update nothing with what is received, and an op of each
-    * `touched`: block -> what it reads from outside, and what it writes
+    * `idle_blocks`: blocks that update nothing with what is received, and an op of each
+    * `block_variables`: block -> what it reads from outside, and what it writes
     * `senders`: variable -> the trainers that send it in the part of the job that is checked, once per send
-    * `fetched`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
+    * `fetch_counts`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
     * `sent_variables`, `fetched_variables`: the variables that are sent and fetched in any part
     * `notices`: step counter -> the trainers that send it; `fetched_at_startup`: variable -> how many fetch it
     """
@@ -152,16 +152,16 @@ class Server:
     blocks: tuple[int, ...]
     initialised: set[str]
     misfits: list[Op]
-    outside: dict[str, tuple[int, Op]] = field(default_factory=dict[str, tuple[int, Op]])
-    awaited: set[str] = field(default_factory=set[str])
+    outside_reads: dict[str, tuple[int, Op]] = field(default_factory=dict[str, tuple[int, Op]])
+    receivable_variables: set[str] = field(default_factory=set[str])
     feeds: dict[str, str] = field(default_factory=dict[str, str])
-    touched: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    block_variables: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     parameters: dict[str, Op] = field(default_factory=dict[str, Op])
-    idle: list[tuple[int, Op]] = field(default_factory=list[tuple[int, Op]])
-    merges: list[Merged] = field(default_factory=list[Merged])
+    idle_blocks: list[tuple[int, Op]] = field(default_factory=list[tuple[int, Op]])
+    merges: list[ReceivedSum] = field(default_factory=list[ReceivedSum])
     senders: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     notices: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    fetched: dict[str, int] = field(default_factory=dict[str, int])
+    fetch_counts: dict[str, int] = field(default_factory=dict[str, int])
     fetched_at_startup: dict[str, int] = field(default_factory=dict[str, int])
     looked_up: set[str] = field(default_factory=set[str])
     sent_variables: set[str] = field(default_factory=set[str])
@@ -170,8 +170,8 @@ class Server:
     def end_part(self) -> None:
         """Clears the senders and receivers of one part of the job, but not the variables."""
         self.sent_variables.update(self.senders)
-        self.fetched_variables.update(self.fetched)
-        self.senders, self.fetched = {}, {}
+        self.fetched_variables.update(self.fetch_counts)
+        self.senders, self.fetch_counts = {}, {}
 
 
 @dataclass
@@ -210,13 +210,13 @@ KEEPS = ("recv", "concat", "fetch_barrier", "data_norm_grad")
 def calls(program: Program) -> Calls:
     """The messages of one program of a trainer."""
     block = program.blocks[0]
-    result: dict[str, list[Placed]] = {}
+    result: dict[str, list[PositionedOp]] = {}
     silent: set[str] = set()  # op types that the checks do not need
     for position, op in enumerate(block.ops):
         kind = op.type
         if kind not in silent:
             if _is_seen(kind):
-                result.setdefault(kind, []).append(Placed(position, op))
+                result.setdefault(kind, []).append(PositionedOp(position, op))
             else:
                 silent.add(kind)
     return Calls(program, block.vars, result)
@@ -322,11 +322,11 @@ def _server(role: Role, op: Op) -> Server:
     program, listed = role.main, op.attrs.get("optimize_blocks")
     variables = program.blocks[0].vars
     blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()
-    made: list[tuple[str, ...]] = []
+    initialised_names: list[tuple[str, ...]] = []
     misfits: list[Op] = []
     for initialiser in role.startup.blocks[0].ops:
         outputs = initialiser.outputs
-        made += outputs.values()
+        initialised_names += outputs.values()
         dims = initialiser.attrs.get("shape")
         if dims is not None and outputs.get("Out"):
             var = variables.get(outputs["Out"][0])
@@ -341,8 +341,8 @@ def _server(role: Role, op: Op) -> Server:
         vars=variables,
         misfits=misfits,
         blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
-        initialised=set(chain.from_iterable(made)),
-        awaited=set(op.inputs.get("X", ())),
+        initialised=set(chain.from_iterable(initialised_names)),
+        receivable_variables=set(op.inputs.get("X", ())),
     )
 
 
@@ -366,14 +366,14 @@ def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]
                 result.append(server.endpoint)
         if index == server.rates:
             known = known | made
-    server.awaited.update(server.outside)
+    server.receivable_variables.update(server.outside_reads)
 
 
 def _read_block(server: Server, index: int, block: Block, known: set[str]) -> set[str]:
     """Reads one block: the variables it reads from outside, its merges and updates. Returns the variables that it
     writes.
     """
-    made: set[str] = set()
+    written_names: set[str] = set()
     read: list[str] = []
     updated: list[str] = []
     for position, op in enumerate(block.ops):
@@ -381,16 +381,16 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
         before = len(read)
         for names in inputs.values():
             for name in names:
-                if name not in made and name not in known:
+                if name not in written_names and name not in known:
                     read.append(name)
-                    server.outside.setdefault(name, (index, op))
+                    server.outside_reads.setdefault(name, (index, op))
         if inputs.get("Param"):
             updated += inputs["Param"]
             server.parameters[inputs["Param"][0]] = op
             gradient = inputs.get("Grad")
-            fed = gradient and (gradient[0] in made or gradient[0] in read)
+            fed = gradient and (gradient[0] in written_names or gradient[0] in read)
             if not fed or op.outputs.get("ParamOut") != inputs["Param"]:
-                server.idle.append((index, op))
+                server.idle_blocks.append((index, op))
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
                 server.merges.append(_read_merge(op, block, position))
@@ -398,22 +398,22 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                 kept = [name for name in inputs["X"] if name in known and name in op.outputs.get("Out", ())]
                 updated += kept
                 server.parameters.update(dict.fromkeys(kept, op))
-        made.update(*op.outputs.values())
+        written_names.update(*op.outputs.values())
     if len(updated) == 1:
         server.feeds.update(dict.fromkeys(read, updated[0]))
     if not updated and block.ops and index != server.rates:
-        server.idle.append((index, block.ops[-1]))
-    server.touched[index] = made.union(read)
-    return made
+        server.idle_blocks.append((index, block.ops[-1]))
+    server.block_variables[index] = written_names.union(read)
+    return written_names
 
 
-def _read_merge(op: Op, block: Block, position: int) -> Merged:
+def _read_merge(op: Op, block: Block, position: int) -> ReceivedSum:
     following = block.ops[position + 1] if position + 1 < len(block.ops) else None
     if (
         following is None
         or following.type != "scale"
         or not (following.inputs.get("X") == following.outputs.get("Out") == op.outputs.get("Out"))
     ):
-        return Merged(op, op.inputs["X"], None, 1.0)
+        return ReceivedSum(op, op.inputs["X"], None, 1.0)
     factor = following.attrs.get("scale")
-    return Merged(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)
+    return ReceivedSum(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)

@@ -67,7 +67,7 @@ def _check_trainer(
     for op in ticks:
         yield from _check_tick(trainer, op, held, pushed)
     for server in cluster.servers.values():
-        for name in server.awaited:
+        for name in server.receivable_variables:
             own, other = main.vars.get(name), server.vars.get(name)
             if not same_type(own, other):
                 message = f"%{name} is {describe_type(own)} here, {describe_type(other)} on {server.role.name}"
@@ -152,9 +152,9 @@ def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[D
     """
     role, op = server.role, server.op
     mapped = {entry.rpartition(":")[0] for entry in strings_attr(op, "grad_to_block_id")}
-    for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside)):
+    for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside_reads)):
         yield finding("link-geo", role, op, f"%{name} is received, but not added to a slice", name)
-    for name, (index, reader) in server.outside.items():
+    for name, (index, reader) in server.outside_reads.items():
         parameter = server.feeds.get(name)
         if reader.type != "sum" or parameter is None or name != f"{parameter}.delta":
             message = f"block {index} reads %{name}, which is no change of %{parameter or '?'}"
@@ -200,33 +200,33 @@ def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
 
 def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
     role, variables = trainer.role, trainer.main.vars
-    given = op.inputs.get("X", ())
+    input_names = op.inputs.get("X", ())
     sections = ints_attr(op, "sections")
-    sent, endpoints = strings_attr(op, "send_varnames") or given, strings_attr(op, "epmap")
+    sent, endpoints = strings_attr(op, "send_varnames") or input_names, strings_attr(op, "epmap")
     if len(sent) != len(endpoints):
         message = f"{len(sent)} variables are sent to {len(endpoints)} servers"
-        yield finding("link-send", role, op, message, next(iter(sent or given), ""))
-    if sections or sent is not given:
-        yield from _check_sections(trainer, op, given, sections, sent)
+        yield finding("link-send", role, op, message, next(iter(sent or input_names), ""))
+    if sections or sent is not input_names:
+        yield from _check_sections(trainer, op, input_names, sections, sent)
     layout = trainer.layouts.get(op.role_vars[0]) if op.role_vars else None
     servers = cluster.servers
     for position, (name, endpoint) in enumerate(zip(sent, endpoints, strict=False)):
         server = servers.get(endpoint)
-        if server is None or name not in server.awaited:
+        if server is None or name not in server.receivable_variables:
             yield finding("link-send", role, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
             continue
         server.senders.setdefault(name, []).append(trainer.number)
-        held = server.vars.get(name)
-        if sent is not given:
-            whole = variables.get(given[0]) if given else None
+        server_var = server.vars.get(name)
+        if sent is not input_names:
+            whole = variables.get(input_names[0]) if input_names else None
             rows = sections[position] if position < len(sections) else -1
-            fits = whole is not None and held is not None and is_slice_type(held, rows, whole)
+            fits = whole is not None and server_var is not None and is_slice_type(server_var, rows, whole)
             mine = f"{rows} rows of {describe_type(whole)}"
         else:
-            fits, mine = same_type(variables.get(name), held), ""
+            fits, mine = same_type(variables.get(name), server_var), ""
         if not fits:
             mine = mine or describe_type(variables.get(name))
-            message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(held)} there"
+            message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(server_var)} there"
             yield finding("link-send", role, op, message, name)
         if layout is not None:
             yield from _check_place(trainer, op, server, position, name, layout)
@@ -273,7 +273,7 @@ def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
     for name, senders in server.senders.items():
         wanted, reader = trainers, server.op
         if name not in listed:
-            reader = server.outside[name][1]
+            reader = server.outside_reads[name][1]
             if summed is None:
                 summed = {name for merged in server.merges for name in merged.op.inputs["X"]}
             wanted = 1 if server.mode == 0 and name in summed else trainers
@@ -351,20 +351,22 @@ def _check_program(
             )
         for name, endpoint in zip(names, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
-            held = server.vars.get(name) if server else None
-            if server is None or held is None or not held.persistable:
+            server_var = server.vars.get(name) if server else None
+            if server is None or server_var is None or not server_var.persistable:
                 yield finding("link-receive", trainer.role, op, f"{endpoint!r} does not hold %{name}", name)
                 continue
-            counts = server.fetched_at_startup if startup else server.fetched
+            counts = server.fetched_at_startup if startup else server.fetch_counts
             counts[name] = counts.get(name, 0) + 1
             if whole is not None:
-                rows += held.shape[0] if held.shape else 0
-                fits = held.dtype is whole.dtype and held.shape[1:] == whole.shape[1:]
+                rows += server_var.shape[0] if server_var.shape else 0
+                fits = server_var.dtype is whole.dtype and server_var.shape[1:] == whole.shape[1:]
             else:
-                fits = names is not outputs or same_type(variables.get(name), held)
+                fits = names is not outputs or same_type(variables.get(name), server_var)
             if not fits:
                 mine = describe_type(whole or variables.get(name))
-                message = f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(held)} there"
+                message = (
+                    f"%{name} has another type on {server.role.name}: {mine} here, {describe_type(server_var)} there"
+                )
                 yield finding("link-receive", trainer.role, op, message, name)
             owners = cluster.owners.get(name)
             if owners is None or len(owners) != 1 or owners[0] != endpoint:
@@ -436,7 +438,7 @@ def check_fetched(server: Server, trainers: Sequence[Trainer]) -> Iterator[Diagn
     """
     fed: set[str] | None = None
     for name, op in server.parameters.items():
-        count = server.fetched.get(name, 0)
+        count = server.fetch_counts.get(name, 0)
         if count == len(trainers):
             continue
         if fed is None:
@@ -445,7 +447,7 @@ def check_fetched(server: Server, trainers: Sequence[Trainer]) -> Iterator[Diagn
             lacking = ", ".join([t.role.name for t in trainers if not _fetches(t, name)]) or "none"
             message = f"%{name} is updated here, but fetched by {count} of {len(trainers)} trainers (not {lacking})"
             yield finding("link-unfetched", server.role, op, message, name)
-    for name, count in server.fetched.items():
+    for name, count in server.fetch_counts.items():
         first = server.fetched_at_startup.get(name, 0)
         if first != count and (first or name not in server.looked_up):
             message = f"%{name} is fetched by {count} trainers in every step, by {first} at start-up"
@@ -512,7 +514,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
             server.looked_up.add(table)
             if (endpoint, table) not in counted:
                 counted.add((endpoint, table))
-                server.fetched[table] = server.fetched.get(table, 0) + 1
+                server.fetch_counts[table] = server.fetch_counts.get(table, 0) + 1
             yield from _check_rows(trainer, op, server, table, result, len(endpoints))
             if tables.setdefault(table, endpoints) != endpoints:
                 yield finding(
@@ -544,16 +546,15 @@ def _check_rows(
     trainer: Trainer, op: Op, server: Server, table: str, result: str, servers: int
 ) -> Iterator[Diagnostic]:
     """Checks that the server has its share of the table's rows, with the width that the trainer expects."""
-    whole, held, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
-    if whole is None or held is None or not whole.shape:
-        message = f"%{table} is {describe_type(whole)} here, {describe_type(held)} on {server.role.name}"
+    whole, server_var, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
+    if whole is None or server_var is None or not whole.shape:
+        message = f"%{table} is {describe_type(whole)} here, {describe_type(server_var)} on {server.role.name}"
         yield finding("link-prefetch", trainer.role, op, message, table)
         return
     share = (-(-whole.shape[0] // servers), *whole.shape[1:])
-    if held.shape != share or held.dtype is not whole.dtype:
-        message = (
-            f"%{table} is {describe_type(held)} on {server.role.name}, {list(share)} is its share of {servers} servers"
-        )
+    if server_var.shape != share or server_var.dtype is not whole.dtype:
+        there = f"{describe_type(server_var)} on {server.role.name}"
+        message = f"%{table} is {there}, {list(share)} is its share of {servers} servers"
         yield finding("link-prefetch", trainer.role, op, message, table)
     if rows is None or rows.shape[1:] != whole.shape[1:] or rows.dtype is not whole.dtype:
         yield finding(
@@ -665,15 +666,17 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
     again = table in trainer.layouts
     for name, height, endpoint in zip(names, heights, endpoints, strict=False):
         server = cluster.servers.get(endpoint)
-        held = server.vars.get(name) if server else None
-        if server is None or held is None or not held.persistable:
+        server_var = server.vars.get(name) if server else None
+        if server is None or server_var is None or not server_var.persistable:
             yield finding("link-lookup", role, op, f"{endpoint!r} does not hold %{name}, a slice of %{table}", name)
             continue
         server.looked_up.add(name)
         if not again:
-            server.fetched[name] = server.fetched.get(name, 0) + 1
-        if held.dtype is not whole.dtype or held.shape != (height, *dims[1:]):
-            message = f"%{name} is {describe_type(held)} on {server.role.name}, the lookup takes {height} rows of it"
+            server.fetch_counts[name] = server.fetch_counts.get(name, 0) + 1
+        if server_var.dtype is not whole.dtype or server_var.shape != (height, *dims[1:]):
+            message = (
+                f"%{name} is {describe_type(server_var)} on {server.role.name}, the lookup takes {height} rows of it"
+            )
             yield finding("link-lookup", role, op, message, name)
         owners = cluster.owners.get(name)
         if owners != [endpoint]:
@@ -738,25 +741,25 @@ def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> It
     """
     role, absent = trainer.role, faked.difference(trainer.startup_layouts)
     lookups = {id(op): op for op in results.values()}
-    made: set[str] = set()
+    available_names: set[str] = set()
     awaited: dict[str, Op] = {}
     for op in trainer.main.program.blocks[0].ops:
         for slot, names in op.inputs.items():
             for name in names:
-                if name in results and name not in made:
+                if name in results and name not in available_names:
                     message = f"%{name} is used by {op.type} before it is looked up"
                     yield finding("link-order", role, results[name], message, name)
-                    made.add(name)
+                    available_names.add(name)
                 elif name in absent and _reads_values(op, slot) and not op.attrs.get("table_names"):
                     yield finding("link-unfetched", role, op, f"%{name} has no value on this machine", name)
         for names in op.outputs.values():
-            made.update(names)
+            available_names.update(names)
             for name in names:
                 if name in awaited:
                     message = f"it takes the ids %{name}, which {op.type} makes after it"
                     yield finding("link-order", role, awaited[name], message, name)
         if id(op) in lookups:
-            awaited.update((name, op) for name in op.inputs.get("Ids", ()) if name not in made)
+            awaited.update((name, op) for name in op.inputs.get("Ids", ()) if name not in available_names)
 
 
 # Delay compensation: a server keeps, for each trainer, a copy of every slice as that trainer saw it last.
@@ -777,7 +780,7 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
             if op.type == "ref_by_trainer_id":
                 chosen.update(dict.fromkeys(op.inputs.get("X", ()), op))
     if not compensated:
-        for name, (_, op) in server.outside.items():
+        for name, (_, op) in server.outside_reads.items():
             if op.type == "ref_by_trainer_id":
                 yield finding(
                     "link-backup", server.role, op, f"%{name} is chosen by trainer, but dc_asgd is not set", name
@@ -826,15 +829,17 @@ def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
         for name in op.inputs.get("X", ()):
             for endpoint in strings_attr(op, "epmap"):
                 server = cluster.servers.get(endpoint)
-                held = server.vars.get(name) if server else None
-                if server is None or held is None:
+                server_var = server.vars.get(name) if server else None
+                if server is None or server_var is None:
                     message = f"%{name} goes to {endpoint!r}, which does not know it"
                     yield finding("link-counter", trainer.role, op, message, name)
                     continue
                 server.notices.setdefault(name, []).append(trainer.number)
                 mine = trainer.main.vars.get(name)
-                if not same_type(mine, held):
-                    message = f"%{name} is {describe_type(mine)} here, {describe_type(held)} on {server.role.name}"
+                if not same_type(mine, server_var):
+                    message = (
+                        f"%{name} is {describe_type(mine)} here, {describe_type(server_var)} on {server.role.name}"
+                    )
                     yield finding("link-counter", trainer.role, op, message, name)
 
 
@@ -898,7 +903,7 @@ def _check_blocks(server: Server) -> Iterator[Diagnostic]:
 
 def _check_updates(server: Server) -> Iterator[Diagnostic]:
     """Checks that every block updates a parameter, in place, with a received variable."""
-    for index, op in server.idle:
+    for index, op in server.idle_blocks:
         name = op.input("Param") or next(op.input_names, "")
         message = f"block {index} does not update %{name}, or not with what it receives"
         yield finding("link-blocks", server.role, op, message, name)
@@ -913,20 +918,20 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
     for entry in strings_attr(op, "grad_to_block_id"):
         name, _, text = entry.rpartition(":")
         block = int(text) if text.isdigit() else -1
-        if name not in server.vars or name not in server.touched.get(block, ()) or name in mapped:
+        if name not in server.vars or name not in server.block_variables.get(block, ()) or name in mapped:
             yield finding(
                 "link-blocks", role, op, f"grad_to_block_id names {entry!r}, but that block does not use it", name
             )
         mapped[name] = block
     served = set(mapped.values())
-    for name, (index, reader) in server.outside.items():
+    for name, (index, reader) in server.outside_reads.items():
         if name in server.sent_variables and index not in served:
             message = f"block {index} uses %{name}, but grad_to_block_id does not name the block"
             yield finding("link-blocks", role, reader, message, name)
         elif server.mode != 0 and name in server.sent_variables and name not in mapped:
             yield finding("link-blocks", role, reader, f"grad_to_block_id does not name %{name}", name)
     for name in op.inputs.get("X", ()):
-        if name not in server.outside:
+        if name not in server.outside_reads:
             yield finding("link-blocks", role, op, f"%{name} is received, but no block uses it", name)
     yield from _check_sparse(server, mapped)
 
@@ -937,9 +942,9 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
     for entry in strings_attr(op, "sparse_grad_to_param"):
         name, _, parameter = entry.rpartition(":")
         paired.add(name)
-        held = server.vars.get(parameter)
-        touched = server.touched.get(mapped.get(name, -1), ())
-        if name not in mapped or held is None or parameter not in touched:
+        server_var = server.vars.get(parameter)
+        touched = server.block_variables.get(mapped.get(name, -1), ())
+        if name not in mapped or server_var is None or parameter not in touched:
             yield finding(
                 "link-blocks", role, op, f"sparse_grad_to_param names {entry!r}, which no block updates", name
             )
@@ -947,16 +952,18 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
         var = server.vars.get(name)
         if var is None or var.kind is not VarKind.SELECTED_ROWS or name in paired:
             continue
-        table = server.feeds.get(name) or next(iter(server.parameters.keys() & server.touched.get(block, ())), "")
-        held, update = server.vars.get(table), server.parameters.get(table)
+        table = server.feeds.get(name) or next(
+            iter(server.parameters.keys() & server.block_variables.get(block, ())), ""
+        )
+        server_var, update = server.vars.get(table), server.parameters.get(table)
         direct = update is not None and (update.type == "sum" or update.inputs.get("Grad") == (name,))
-        if direct and held is not None and held.kind is VarKind.LOD_TENSOR:
+        if direct and server_var is not None and server_var.kind is VarKind.LOD_TENSOR:
             yield finding("link-blocks", role, op, f"sparse_grad_to_param does not name %{name}", name)
 
 
 def _check_reads(server: Server) -> Iterator[Diagnostic]:
     listed = set(server.op.inputs.get("X", ()))
-    for name, (_, op) in server.outside.items():
+    for name, (_, op) in server.outside_reads.items():
         if name not in listed and name not in server.sent_variables and name not in FILLED_BY_THE_SERVER:
             message = f"%{name} is neither received, made before this, nor initialised"
             yield finding("link-unserved", server.role, op, message, name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
-from pstranspile.compiler.link.machines import Calls, Cluster, Placed, Trainer, describe_type, finding, names_text
+from pstranspile.compiler.link.machines import Calls, Cluster, PositionedOp, Trainer, describe_type, finding, names_text
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import OpRole, VarKind
@@ -91,9 +91,9 @@ def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
     model: tuple[Trainer, dict[int, tuple[str, ...]]] | None = None
     ranks: dict[int, str] = {}
     for trainer in cluster.trainers:
-        own: dict[int, tuple[str, ...]] = {}
+        joined_rings: dict[int, tuple[str, ...]] = {}
         ranks_given: set[int] = set()
-        yield from _join(trainer, len(cluster.trainers), own, ranks_given)
+        yield from _join(trainer, len(cluster.trainers), joined_rings, ranks_given)
         if not ranks_given:
             if model is not None:
                 yield finding(
@@ -107,9 +107,9 @@ def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
             message = f"it says it is rank {', '.join(map(str, sorted(ranks_given)))} of {len(cluster.trainers)}{other}"
             yield finding("link-ring", trainer.role, op, message, op.input("X") or "")
         ranks.setdefault(rank, trainer.role.name)
-        model = model or (trainer, own)
-        if own != model[1]:
-            message = f"it joins the rings {_rings(own)}, {model[0].role.name} joins {_rings(model[1])}"
+        model = model or (trainer, joined_rings)
+        if joined_rings != model[1]:
+            message = f"it joins the rings {_rings(joined_rings)}, {model[0].role.name} joins {_rings(model[1])}"
             yield finding("link-ring", trainer.role, op, message, op.input("X") or "")
 
 
@@ -154,7 +154,7 @@ def _is_collective(kind: str) -> bool:
     return kind.startswith("c_") and facts_of(kind).communicates == "collective"
 
 
-def _reductions(calls: Calls) -> list[Placed]:
+def _reductions(calls: Calls) -> list[PositionedOp]:
     """The ops that combine the values of all trainers for all of them."""
     return [placed for kind, found in calls.ops.items() if facts_of(kind).all_reduce for placed in found]
 

@@ -38,7 +38,7 @@ class Emitter(Protocol):
         ...
 
 
-class Prepared(NamedTuple):
+class PreparedJob(NamedTuple):
     """The plan of a job for a module, and the emitter of its programs, none of which is made yet.
 
     `rewritten` is the module as the mode has rewritten it, with the state that it adds; None if it stays as it is.
@@ -62,7 +62,7 @@ class Mode(Protocol[F]):
         """The facts of a module that has @main and @startup. Raises DiagnosticError."""
         ...
 
-    def prepare(self, facts: F, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    def prepare(self, facts: F, job: Job, given: Plan | PlanFile | None, steps: Steps) -> PreparedJob:
         """The plan of a job, and its emitter; a plan that is given is used instead of a new one. Raises
         DiagnosticError.
         """

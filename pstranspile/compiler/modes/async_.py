@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import UPDATING, ModeSettings, Promise, off
 from pstranspile.compiler.modes.shared.servers import (
+    CommunicatorTiming,
     ServerMode,
-    WithCommunicator,
     clip_on_trainers,
     share_step_counters,
 )
@@ -18,7 +18,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module, Op, Origin
 
 
-class Async(WithCommunicator, ServerMode):
+class Async(CommunicatorTiming, ServerMode):
     """Each gradient has one name for all trainers, and gradients are applied one by one."""
 
     settings = ModeSettings(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import UPDATING, ModeSettings
-from pstranspile.compiler.modes.shared.servers import WithCommunicator, share_step_counters
+from pstranspile.compiler.modes.shared.servers import CommunicatorTiming, share_step_counters
 from pstranspile.compiler.modes.sync import Sync
 from pstranspile.compiler.plan.plan import SharedCounter
 from pstranspile.ir.model import Module
 
 
-class FleetSync(WithCommunicator, Sync):
+class FleetSync(CommunicatorTiming, Sync):
     """Servers work as in sync mode; waiting is left to the trainers' communicators."""
 
     settings = ModeSettings(

@@ -28,16 +28,16 @@ from pstranspile.compiler.emit.servers import combine_facts, training_names
 from pstranspile.compiler.emit.trainer import StartupTemplate, emit_trainer_startup
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import COSTS, ModeSettings, Promise, off
-from pstranspile.compiler.modes import Prepared
+from pstranspile.compiler.modes import PreparedJob
 from pstranspile.compiler.plan.make import Piece, assemble, can_slice, overview, place
 from pstranspile.compiler.plan.plan import (
     CONTROL,
-    Cut,
     DistributedVar,
     GeoPlan,
     NameMint,
     Plan,
     PlannedParameter,
+    RowRange,
     Slice,
     cut_rows,
 )
@@ -204,7 +204,7 @@ def cut_for_geo(
         if len(cuts) > 1 and name in whole:
             message = f"{focus} is kept whole: {update.uncut_reason}"
             findings.append(at_op("whole-initialiser", message, whole[name], focus=focus, severity=Severity.WARNING))
-            cuts = (Cut(0, tensor.shape[0]),)
+            cuts = (RowRange(0, tensor.shape[0]),)
         pieces.append(Piece(update, tensor, cuts, name in sparse, divisible=name not in whole))
     return pieces, findings
 
@@ -492,7 +492,7 @@ class Geo:
             parts[name] = GeoProgram(facts, steps.run("find-tables", find_sent_rows, facts))
         return GeoFacts(module, parts, combine_facts([part.facts for part in parts.values()]))
 
-    def prepare(self, facts: GeoFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    def prepare(self, facts: GeoFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> PreparedJob:
         """The plan of a job in mode geo, and its emitter. Raises DiagnosticError."""
         module, parts, whole = facts
         plan, warnings = given, list[Diagnostic]()
@@ -512,7 +512,7 @@ class Geo:
         plan = replace(plan, geo=geo, send_order=order, made_for=module)
         raise_errors(_reserved_name_errors(module, plan))
         warnings += [*_name_warnings(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
-        return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))
+        return PreparedJob(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))
 
 
 def _sparse(facts: Facts, parts: dict[str, GeoProgram]) -> frozenset[str]:

@@ -63,7 +63,7 @@ def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: i
 def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Iterator[Op]:
     after: dict[int, list[Reduction]] = {}
     for reduction in reductions:
-        after.setdefault(reduction.after, []).append(reduction)
+        after.setdefault(reduction.after_op, []).append(reduction)
     waiting: set[str] = set()
     named, is_linear = "", is_linear_backward(program)
     for index, op in enumerate(program.main_block.ops):

@@ -96,7 +96,7 @@ def _as_fluid_declares(var: Var) -> Var:
 def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Iterator[Op]:
     after: dict[int, list[Reduction]] = {}
     for average in averages:
-        after.setdefault(average.after, []).append(average)
+        after.setdefault(average.after_op, []).append(average)
     for index, op in enumerate(ops):
         yield op
         origin = derived_origin(op.origin, SUM_DIFFERENCES)
@@ -108,7 +108,7 @@ def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Itera
 
 def _closing(ops: Sequence[Op], averages: Sequence[Reduction], trainers: int) -> Iterator[Op]:
     for average in reversed(averages):
-        name, origin = average.parameter, derived_origin(ops[average.after].origin, AVERAGE_PARAMETERS)
+        name, origin = average.parameter, derived_origin(ops[average.after_op].origin, AVERAGE_PARAMETERS)
         yield scale(name, trainers, OpRole.OPTIMIZE, origin)
         yield _difference(name, origin)
         yield take_snapshot(name, OpRole.OPTIMIZE, origin)

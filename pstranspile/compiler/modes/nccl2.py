@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pstranspile.compiler.emit.rules import EXCHANGE_IDS, made_of_program
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.job.modes import COLLECTIVE, ModeSettings
-from pstranspile.compiler.modes import Prepared
+from pstranspile.compiler.modes import PreparedJob
 from pstranspile.compiler.modes.shared.without_servers import plan_without_servers
 from pstranspile.compiler.plan.plan import Collective, DistributedVar, Plan
 from pstranspile.ir.attributes import AttrValue, Strings
@@ -113,10 +113,10 @@ class Nccl2:
         )
         return module
 
-    def prepare(self, facts: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    def prepare(self, facts: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> PreparedJob:
         """The plan of the job, and its emitter. Raises DiagnosticError."""
         plan = plan_without_servers(facts, job, given, _settings(job))
-        return Prepared(plan, Nccl2Job(facts, plan, steps))
+        return PreparedJob(plan, Nccl2Job(facts, plan, steps))
 
 
 def _settings(job: Job) -> Collective:

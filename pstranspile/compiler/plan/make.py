@@ -12,17 +12,17 @@ from typing import NamedTuple
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.analysis.tables import LookupTable, is_sparse
 from pstranspile.compiler.analysis.updates import Update, follows_parameter
-from pstranspile.compiler.cost.balance import Item, Moved, NoRoom, balance_items, lookups_of, moved_by
+from pstranspile.compiler.cost.balance import Item, Lookups, Moved, NoRoom, balance_items, lookups_of, moved_by
 from pstranspile.compiler.cost.counts import IdCounts, read_counts
 from pstranspile.compiler.job import COST, Job
 from pstranspile.compiler.plan.plan import (
     CONTROL,
-    Cut,
     DistributedVar,
     NameMint,
     Plan,
     PlannedParameter,
     PlannedTable,
+    RowRange,
     SharedCounter,
     Slice,
     cut_rows,
@@ -249,16 +249,18 @@ def share_of(plan: Plan, facts: Facts, counters: Sequence[SharedCounter]) -> Pla
 
     It is the whole plan if the program updates all of them.
     """
-    own = {update.parameter: update.gradient for update in facts.updates}
-    if len(own) == len(plan.parameters) and all(own[p.name] == p.gradient for p in plan.parameters):
+    gradient_names = {update.parameter: update.gradient for update in facts.updates}
+    if len(gradient_names) == len(plan.parameters) and all(
+        gradient_names[p.name] == p.gradient for p in plan.parameters
+    ):
         return replace(plan, groups=facts.groups, counters=tuple(counters))
     mint = NameMint(facts.program.main_block.vars)
     suffixes = [trainer_suffix(i) for i in range(plan.trainers)] if plan.per_trainer else []
-    kept = [i for i, parameter in enumerate(plan.parameters) if parameter.name in own]
+    kept = [i for i, parameter in enumerate(plan.parameters) if parameter.name in gradient_names]
     place = {index: number for number, index in enumerate(kept)}
     return replace(
         plan,
-        parameters=tuple(_with_gradient(plan.parameters[i], own, mint, suffixes) for i in kept),
+        parameters=tuple(_with_gradient(plan.parameters[i], gradient_names, mint, suffixes) for i in kept),
         send_order=tuple(place[i] for i in plan.send_order if i in place),
         groups=facts.groups,
         counters=tuple(counters),
@@ -330,7 +332,7 @@ class Piece(NamedTuple):
 
     update: Update
     tensor: TensorType
-    cuts: tuple[Cut, ...]
+    cuts: tuple[RowRange, ...]
     sparse: bool = False
     prefetched: bool = False
     divisible: bool = True
@@ -394,7 +396,7 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
                 message = f"%{update.parameter} is kept whole: {update.uncut_reason}"
                 findings.append(at_op("whole-initialiser", message, initialiser, severity=Severity.WARNING))
         if len(cuts) > 1 and (update.uncut_reason or update.parameter in grouped):
-            cuts = (Cut(0, tensor.shape[0]),)
+            cuts = (RowRange(0, tensor.shape[0]),)
         sparse = is_sparse(facts.program, update.gradient)
         if len(cuts) > 1 and not sparse and max(cut.stop - cut.start for cut in cuts) > _MOST_ROWS:
             focus, rows = f"%{update.parameter}", cuts[0].stop - cuts[0].start
@@ -518,7 +520,8 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     for index, piece in enumerate(pieces):
         together.setdefault(group_of.get(piece.update.parameter, -1 - index), []).append(index)
     members = list(together.values())
-    lookups = lookups_of(facts.program, job.batch_rows)
+    added_up = job.runtime_split_send_recv or job.mode == "geo"
+    lookups = lookups_of(facts.program, job.batch_rows, added_up=added_up)
     items = [
         _combine_items([_item(facts, job, pieces[index], lookups, counts) for index in indices]) for indices in members
     ]
@@ -537,10 +540,10 @@ def place_by_cost(facts: Facts, job: Job, pieces: Sequence[Piece]) -> Placed:
     for indices, cut in zip(members, parts, strict=True):
         for index in indices:
             if len(cut) > 1:
-                result[index] = pieces[index]._replace(cuts=tuple(Cut(part.start, part.stop) for part in cut))
+                result[index] = pieces[index]._replace(cuts=tuple(RowRange(part.start, part.stop) for part in cut))
             else:
                 rows = pieces[index].tensor.shape[0] if pieces[index].tensor.shape else 1
-                result[index] = pieces[index]._replace(cuts=(Cut(0, rows),))
+                result[index] = pieces[index]._replace(cuts=(RowRange(0, rows),))
             placed[index] = tuple(job.pservers[part.server] for part in cut)
     return result, placed
 
@@ -575,7 +578,7 @@ def _counts_of(program: Program, job: Job, pieces: Sequence[Piece]) -> IdCounts 
     return counts
 
 
-def _item(facts: Facts, job: Job, piece: Piece, lookups: Mapping[str, int], counts: IdCounts | None) -> Item:
+def _item(facts: Facts, job: Job, piece: Piece, lookups: Mapping[str, Lookups], counts: IdCounts | None) -> Item:
     """A parameter as an item of the placement by cost. A server stores its rows, the optimizer's states of them, and
     dense gradients: one of each trainer, and the merged one.
     """

@@ -24,7 +24,7 @@ from pstranspile.ir.model import DistributedVar as DistributedVar
 from pstranspile.ir.types import DType
 
 
-class Summed(NamedTuple):
+class SummedVariable(NamedTuple):
     """A variable that all trainers sum over one ring, and its parameter: it is the parameter's gradient, or its new
     value.
     """
@@ -40,7 +40,7 @@ class Collective(NamedTuple):
     nccl_comm_num: int = 1
     use_hierarchical_allreduce: bool = False
     hierarchical_allreduce_inter_nranks: int = 0
-    summed: tuple[Summed, ...] = ()
+    summed: tuple[SummedVariable, ...] = ()
 
     @property
     def averaged_parameters(self) -> tuple[str, ...]:
@@ -77,14 +77,14 @@ def collective_lines(collective: Collective | None, endpoints: Sequence[str]) ->
 # How a variable is cut into slices of whole rows.
 
 
-class Cut(NamedTuple):
+class RowRange(NamedTuple):
     """One slice of a variable along dim 0: rows `start` to `stop` (elements, for a rank-1 variable)."""
 
     start: int
     stop: int
 
 
-def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple[Cut, ...]:
+def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple[RowRange, ...]:
     """The slices of a variable of this shape over `servers` servers, in order.
 
     Fluid's formula: parts = min(servers, max(1, numel
@@ -96,12 +96,12 @@ def cut_rows(shape: tuple[int, ...], servers: int, min_block_size: int) -> tuple
     numel = prod(shape)
     rows = shape[0] if shape else 1
     if numel == 0:
-        return (Cut(0, rows),)
+        return (RowRange(0, rows),)
     parts = min(servers, max(1, numel // min_block_size))
     size = -(-numel // parts)
     width = prod(shape[1:])
     height = -(-size // width)
-    return tuple(Cut(start, min(start + height, rows)) for start in range(0, rows, height))
+    return tuple(RowRange(start, min(start + height, rows)) for start in range(0, rows, height))
 
 
 # Every generated name is made here once; afterwards it is looked up, never parsed.

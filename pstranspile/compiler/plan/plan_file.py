@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pstranspile.compiler.analysis import Facts
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.make import Piece, assemble, send_order
-from pstranspile.compiler.plan.plan import Cut, Plan, fingerprint, quote_name
+from pstranspile.compiler.plan.plan import Plan, RowRange, fingerprint, quote_name
 from pstranspile.ir.argument_checks import check_arguments, expect_fields, path_of, wrong_type
 from pstranspile.ir.diagnostics import (
     MAX_FINDINGS,
@@ -153,7 +153,7 @@ class PlanLine(NamedTuple):
     """One line of a plan file: rows of a parameter (None: all of it), and their server."""
 
     parameter: str
-    cut: Cut | None
+    cut: RowRange | None
     name: str | None
     endpoint: str
     location: Location
@@ -259,7 +259,7 @@ def _of_text(source: SourceText) -> PlanFile:
             findings.append(error("plan-syntax", message, location, focus=unreadable))
         elif match := _SLICE.fullmatch(line):
             name, start, stop, given, endpoint = match.groups()
-            cut = Cut(int(start), int(stop))
+            cut = RowRange(int(start), int(stop))
             placed.append(
                 PlanLine(_unquote_name(name) or "", cut, _unquote_name(given), json.loads(endpoint), location)
             )
@@ -329,27 +329,31 @@ def _of_json(source: SourceText) -> PlanFile:
     """The plan in a plan.json: the rows of its `distributed_vars` that are parameters."""
     place = Location(source.file)
     try:
-        held: Any = json.loads(source.text)
+        document: Any = json.loads(source.text)
     except (ValueError, RecursionError) as problem:
         raise DiagnosticError([error("plan-syntax", f"not JSON: {describe_json_error(problem)}", place)]) from None
-    if held.get("version") != VERSION or type(held["version"]) is not int:
+    if document.get("version") != VERSION or type(document["version"]) is not int:
         message = (
-            f"this is not a plan of version {VERSION} (`version` is {visible(json.dumps(held.get('version')), 40)})"
+            f"this is not a plan of version {VERSION} (`version` is {visible(json.dumps(document.get('version')), 40)})"
         )
         raise DiagnosticError([error("plan-syntax", message, place)])
     try:
-        job = (_kind(held["mode"], str), _kind(held["trainers"], int), _endpoints(json.dumps(held["pservers"])))
+        job = (
+            _kind(document["mode"], str),
+            _kind(document["trainers"], int),
+            _endpoints(json.dumps(document["pservers"])),
+        )
         if job[2] is None:
             raise ValueError("pservers is no list of servers")
-        table = held["distributed_lookup_table"]
+        table = document["distributed_lookup_table"]
         given: list[dict[str, Any]] = [
-            _kind(row, dict) for row in cast("list[Any]", _kind(held["distributed_vars"], list))
+            _kind(row, dict) for row in cast("list[Any]", _kind(document["distributed_vars"], list))
         ]
         rows = [row for row in given if row["vtype"] in _PLACED and row["origin"] != table]
         first = _first_row(source)
         at = {id(row): _row_at(source, first, number) for number, row in enumerate(given)}
         lines = tuple(_line_of_row(row, at[id(row)]) for row in rows)
-        made_for = _kind(held["source"], str)
+        made_for = _kind(document["source"], str)
     except (ValueError, TypeError, LookupError) as problem:
         reason = f"{problem} is missing" if isinstance(problem, KeyError) else str(problem)
         raise DiagnosticError([error("plan-syntax", f"not a plan: {reason}", place)]) from None
@@ -372,7 +376,7 @@ def _line_of_row(row: Any, location: Location) -> PlanLine:
     if offset % width:
         raise ValueError(f"a slice of {origin} begins within a row, at element {offset} of rows of {width}")
     first = offset // width
-    return PlanLine(origin, Cut(first, first + shape[0]), name, endpoint, location)
+    return PlanLine(origin, RowRange(first, first + shape[0]), name, endpoint, location)
 
 
 def _kind(value: Any, kind: type[_Value]) -> _Value:
@@ -459,8 +463,8 @@ def apply_plan(plan: PlanFile, facts: Facts, job: Job, pieces: Sequence[Piece], 
     placed: dict[int, tuple[str, ...]] = {}
     for index, piece in enumerate(pieces):
         rows = piece.tensor.shape[0] if piece.tensor.shape else 1
-        lines = sorted(by_parameter.get(piece.update.parameter, ()), key=lambda line: line.cut or Cut(0, rows))
-        cuts = tuple(line.cut or Cut(0, rows) for line in lines)
+        lines = sorted(by_parameter.get(piece.update.parameter, ()), key=lambda line: line.cut or RowRange(0, rows))
+        cuts = tuple(line.cut or RowRange(0, rows) for line in lines)
         findings += _cover_problems(plan, piece, rows, lines, cuts)
         edited.append(piece._replace(cuts=cuts))
         placed[index] = tuple(line.endpoint for line in lines)
@@ -479,7 +483,7 @@ def require_nothing_placed(plan: PlanFile, job: Job) -> None:
 
 
 def _cover_problems(
-    plan: PlanFile, piece: Piece, rows: int, lines: Sequence[PlanLine], cuts: Sequence[Cut]
+    plan: PlanFile, piece: Piece, rows: int, lines: Sequence[PlanLine], cuts: Sequence[RowRange]
 ) -> list[Diagnostic]:
     """Errors for rows that no line or two lines place, and for slices of a parameter that can't be cut."""
     name = quote_name(piece.update.parameter)
@@ -527,7 +531,7 @@ def _name_problems(plan: Plan, by_parameter: dict[str, list[PlanLine]]) -> list[
     """Errors for names in the file that differ from those that will be used: names are generated, not chosen."""
     findings: list[Diagnostic] = []
     for parameter in plan.parameters:
-        lines = sorted(by_parameter[parameter.name], key=lambda line: line.cut or Cut(0, 0))
+        lines = sorted(by_parameter[parameter.name], key=lambda line: line.cut or RowRange(0, 0))
         for s, line in zip(parameter.slices, lines, strict=True):
             if line.name is not None and line.name != s.name:
                 message = f"this slice is called {quote_name(s.name)}; names can't be chosen (leave out the arrow)"

@@ -130,16 +130,16 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
     for name, value in op.attrs.items():
         spec = known.get(name)
         kind = spec.kind if spec is not None else ANY_OP.get(name)
-        given = KINDS.get(type(value))
+        value_kind = KINDS.get(type(value))
         if kind is None and schema is not None:
             hint = suggestion(name, [other for other in known if other not in op.attrs])
             message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
             focus = findings.attribute_focus(op, name)
             findings.op("extra-attribute", message, place, focus=focus, severity=Severity.WARNING)
-        elif kind is not None and kind is not given and (given, kind) not in _ALIKE:
-            is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
+        elif kind is not None and kind is not value_kind and (value_kind, kind) not in _ALIKE:
+            is_kind = f"of kind {ATTR_KIND_TEXT[value_kind]}" if value_kind is not None else f"a {type(value).__name__}"
             message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
-            converted = (given, kind) in _CONVERTED
+            converted = (value_kind, kind) in _CONVERTED
             severity = Severity.WARNING if converted else Severity.ERROR
             focus = findings.attribute_focus(op, name)
             findings.op("attribute-kind", message, place, focus=focus, severity=severity)
@@ -264,17 +264,17 @@ class VarType(NamedTuple):
     assumed_type: TensorType | None
 
 
-class Given(NamedTuple):
+class ResultTypes(NamedTuple):
     """The numbers of the types that an op gives the variables it writes, in order.
 
-    `certain` and `likely` are reasons why its inputs don't fit together: by their known types, or only by declared
-    ones. `differs` are the outputs that are declared otherwise.
+    `certain_error` and `likely_error` are reasons why its inputs don't fit together: by their known types, or only by
+    declared ones. `declaration_problems` are the outputs that are declared otherwise.
     """
 
     numbers: tuple[int, ...]
-    certain: ShapeError | None = None
-    likely: ShapeError | None = None
-    differs: tuple[ShapeProblem, ...] = ()
+    certain_error: ShapeError | None = None
+    likely_error: ShapeError | None = None
+    declaration_problems: tuple[ShapeProblem, ...] = ()
 
 
 def reliable(var: Var) -> TensorType | None:
@@ -331,14 +331,14 @@ class TypeTable:
         a, b = self[one], self[other]
         return self.number(VarType(_common(a.known_type, b.known_type), _common(a.assumed_type, b.assumed_type)))
 
-    def output_types(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
+    def output_types(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> ResultTypes:
         """The types that an op gives its outputs, from the types of the variables it reads."""
         names = list(chain.from_iterable(op.outputs.values()))
         schema = schema_of(op.type)
         if schema is not None and not schema.defaults.keys() <= op.attrs.keys():
             op = with_defaults(op)
         if rule_of(op.type) is None:
-            return Given(tuple([self.unsure(declared(name)) for name in names]))
+            return ResultTypes(tuple([self.unsure(declared(name)) for name in names]))
         known: Types = {}
         assumed: Types = {}
         certain: ShapeError | None = None
@@ -358,7 +358,7 @@ class TypeTable:
         differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed_type)
         pairs = zip(_types_by_output(op, known), _types_by_output(op, assumed), map(declared, names), strict=True)
         numbers = [self.number(VarType(a, _fill_unknown_dims(b, self[c].assumed_type))) for a, b, c in pairs]
-        return Given(tuple(numbers), certain, likely, tuple(differs))
+        return ResultTypes(tuple(numbers), certain, likely, tuple(differs))
 
 
 def _types_by_output(op: Op, types: Types) -> Iterator[TensorType | None]:
@@ -446,9 +446,9 @@ VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
 class BlockState:
     """The state of a block during the walk.
 
-    `ready` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the number of
-    the type that any name is declared with, None for those without a declaration. `injected` are names that the op
-    which runs the block brings in; `carried` what its loop body writes.
+    `known_values` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the
+    number of the type that any name is declared with, None for those without a declaration. `injected` are names that
+    the op which runs the block brings in; `carried` what its loop body writes.
     """
 
     def __init__(
@@ -461,7 +461,7 @@ class BlockState:
     ):
         self.index = index
         self.block = block
-        self.ready = ready
+        self.known_values = ready
         self.type_of = type_of
         self.injected = injected
         self.carried: frozenset[str] = frozenset()
@@ -556,7 +556,7 @@ class Walk:
         self.unknown_ops: dict[str, list[tuple[int, int]]] = {}
         self.referring: list[tuple[int, int]] = []
         self.is_server = False
-        self._ready: dict[int, dict[str, int | None]] = {}
+        self._known_values: dict[int, dict[str, int | None]] = {}
         # keys of ops (see `_scan`) with nothing wrong -> do they run blocks, and the types of their outputs
         self._sound: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._attr_numbers: dict[Any, int] = {}
@@ -581,7 +581,7 @@ class Walk:
     def persistable_types(self) -> dict[str, TensorType]:
         """The types that ops have given the persistable variables of block 0, as far as they are known."""
         result: dict[str, TensorType] = {}
-        for name, number in self._ready.get(0, EMPTY).items():
+        for name, number in self._known_values.get(0, EMPTY).items():
             var = self.blocks[0].vars.get(name)
             if var is not None and var.persistable and name in self.names.written_globals:
                 known = self.types[number].known_type
@@ -608,7 +608,7 @@ class Walk:
             for name, var in block.vars.items():
                 if var.persistable or var.kind not in VALUES or name in injected:
                     ready[name] = type_of(name)
-        self._ready[index] = ready
+        self._known_values[index] = ready
         return BlockState(index, block, ready if index == 0 else dict(ready), type_of, injected)
 
     def _enter(self, op: Op, frame: BlockState, place: tuple[int, int]) -> Iterator[BlockState]:
@@ -634,7 +634,7 @@ class Walk:
 
     def _scan(self, frame: BlockState) -> Generator[BlockState]:
         """Checks the ops of a block in order; yields the blocks they run, to be walked before going on."""
-        index, block, ready, type_of = frame.index, frame.block, frame.ready, frame.type_of
+        index, block, ready, type_of = frame.index, frame.block, frame.known_values, frame.type_of
         sound, ids, flat = self._sound, self._attrs_by_id, chain.from_iterable
         variables = block.vars
         check_roles(block.ops, index, self.findings)
@@ -668,7 +668,7 @@ class Walk:
                 for name, number in zip(writes, given, strict=True):
                     owner = self.names.owner(name, index)
                     if owner is not None:
-                        outer = self._ready.setdefault(owner, {})
+                        outer = self._known_values.setdefault(owner, {})
                         outer[name] = number if owner == index else self.types.either(outer.get(name), number)
             if role_vars and not is_sound_pair(role_vars, variables):
                 self._check_role_vars(op, (index, position))
@@ -707,19 +707,19 @@ class Walk:
                 check_attributes(op, schema, place, self.findings)
         if len(self.findings.diagnostics) > before:
             return runs_blocks, tuple([self.types.unsure(frame.type_of(name)) for name in op.output_names])
-        given = self.types.output_types(op, frame.ready, frame.type_of)
-        if given.certain or given.likely or given.differs:
+        given = self.types.output_types(op, frame.known_values, frame.type_of)
+        if given.certain_error or given.likely_error or given.declaration_problems:
             self._report_types(op, given, place)
         elif schema is not None:
             self._sound[key] = runs_blocks, given.numbers
         return runs_blocks, given.numbers
 
-    def _report_types(self, op: Op, given: Given, place: tuple[int, int]) -> None:
+    def _report_types(self, op: Op, given: ResultTypes, place: tuple[int, int]) -> None:
         """Reports wrong types: an error if the op can't be computed, a warning if only declarations differ, which Fluid
         ignores.
         """
-        wrong = given.certain or given.likely
-        problems = list(given.differs)
+        wrong = given.certain_error or given.likely_error
+        problems = list(given.declaration_problems)
         if wrong is not None:
             problems.insert(0, ShapeProblem(wrong.message, wrong.slot, op.input(wrong.slot) or ""))
         for problem in problems:
@@ -727,7 +727,7 @@ class Walk:
             focus = var_text(problem.variable) if problem.variable else ""
             focus = focus or (slot_text(problem.slot) if problem.slot else op.type)
             notes = declared_here(var) if var is not None else ()
-            error = given.certain is not None and problem is problems[0]
+            error = given.certain_error is not None and problem is problems[0]
             severity = Severity.ERROR if error else Severity.WARNING
             self.findings.op("type-mismatch", problem.message, place, focus=focus, severity=severity, notes=notes)
 
@@ -739,7 +739,7 @@ class Walk:
         missing: set[str] = set()
         for slot, names in op.inputs.items():
             for name in names:
-                if name in frame.ready:
+                if name in frame.known_values:
                     continue
                 owner = self.names.owner(name, frame.index)
                 if owner is not None and not self._holds_value(name, owner, frame, op):
@@ -755,8 +755,8 @@ class Walk:
                 elif owner is None and not self._needs_no_declaration(op, slot, frame.index):
                     missing.add(name)
                 if owner is not None:
-                    held = self._ready.get(owner, EMPTY).get(name)
-                    frame.ready[name] = self._type_before(name, owner, frame) if held is None else held
+                    held = self._known_values.get(owner, EMPTY).get(name)
+                    frame.known_values[name] = self._type_before(name, owner, frame) if held is None else held
         if missing:
             self._report_undeclared(op, True, missing, place)
 
@@ -793,12 +793,12 @@ class Walk:
             name: self.names.owner(name, frame.index) for slot in schema.may_lack for name in op.inputs.get(slot, ())
         }
         return any(
-            name in frame.ready or (owner is not None and self._holds_value(name, owner, frame, op))
+            name in frame.known_values or (owner is not None and self._holds_value(name, owner, frame, op))
             for name, owner in owners.items()
         )
 
     def _holds_value(self, name: str, owner: int, frame: BlockState, op: Op) -> bool:
-        known = self._ready.get(owner)
+        known = self._known_values.get(owner)
         if known is None or name in known:  # None: a block outside those that are running (a forward block)
             return True
         if owner == 0 and (name not in self.names.written_globals or self.blocks[0].vars[name].need_check_feed):

@@ -122,16 +122,16 @@ def _cast(block: Any, op: Any, index: int, source: Any, target: Any) -> int:
             if variable.type not in _HELD:
                 continue
             if variable.dtype == source:
-                made = block.vars.get(name + _ENDINGS[target])
-                if made is None or made.dtype != target:
-                    made = block.create_var(
+                cast_var = block.vars.get(name + _ENDINGS[target])
+                if cast_var is None or cast_var.dtype != target:
+                    cast_var = block.create_var(
                         name=name + _ENDINGS[target], dtype=target, persistable=False, stop_gradient=False
                     )
                     attrs = {"in_dtype": source, "out_dtype": target}
-                    block._insert_op(index, "cast", {"X": variable}, {"Out": made}, attrs)
+                    block._insert_op(index, "cast", {"X": variable}, {"Out": cast_var}, attrs)
                     added += 1
-                op.desc._rename_input(name, made.name)
-                op.desc._rename_output(name, made.name)
+                op.desc._rename_input(name, cast_var.name)
+                op.desc._rename_output(name, cast_var.name)
             elif op.has_attr("in_dtype"):
                 op._set_attr("in_dtype", target)
     if to_half:

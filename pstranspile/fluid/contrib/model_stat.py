@@ -15,7 +15,7 @@ _ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "prelu")
 _HEAD = ("No.", "TYPE", "INPUT", "OUTPUT", "PARAMs", "FLOPs")
 
 
-class _Counted(NamedTuple):
+class _OpSummary(NamedTuple):
     """An op in a summary: the dims of its input and output, its number of parameters, and its number of operations for
     one image.
     """
@@ -27,7 +27,7 @@ class _Counted(NamedTuple):
     operations: float
 
 
-def _op_summary(op: Any, shapes: dict[str, tuple[int, ...]]) -> _Counted | None:
+def _op_summary(op: Any, shapes: dict[str, tuple[int, ...]]) -> _OpSummary | None:
     """The entry of an op in a summary, None for ops that are not in it."""
 
     def shape(slot: str, written: bool = False) -> tuple[int, ...]:
@@ -36,18 +36,18 @@ def _op_summary(op: Any, shapes: dict[str, tuple[int, ...]]) -> _Counted | None:
     if op.type in ("conv2d", "depthwise_conv2d"):
         kernel, out = shape("Filter"), shape("Output", True)
         taken = kernel[2] * kernel[3] * (kernel[1] / op.attr("groups")) + bool(op.input("Bias"))
-        return _Counted(op.type, shape("Input"), out, kernel[0] * taken, 2 * prod(out[1:]) * taken)
+        return _OpSummary(op.type, shape("Input"), out, kernel[0] * taken, 2 * prod(out[1:]) * taken)
     if op.type == "pool2d":
         out = shape("Out", True)
-        return _Counted(op.type, shape("X"), out, 0, prod(out[1:]) * prod(op.attr("ksize")[:2]))
+        return _OpSummary(op.type, shape("X"), out, 0, prod(out[1:]) * prod(op.attr("ksize")[:2]))
     if op.type == "mul" and "fc" in op.output("Out")[0]:
         size = prod(shape("Y"))
-        return _Counted(op.type, shape("X"), shape("Out", True), size + 1, size)
+        return _OpSummary(op.type, shape("X"), shape("Out", True), size + 1, size)
     if op.type in _ACTIVATIONS:
-        return _Counted(op.type, shape("X"), shape("Out", True), op.type == "prelu", prod(shape("X")[1:]))
+        return _OpSummary(op.type, shape("X"), shape("Out", True), op.type == "prelu", prod(shape("X")[1:]))
     if op.type == "batch_norm":
         read = shape("X")
-        return _Counted(op.type, read, shape("Y", True), read[1] * 2, prod(read[1:]) * 2)
+        return _OpSummary(op.type, read, shape("Y", True), read[1] * 2, prod(read[1:]) * 2)
     return None
 
 
@@ -63,7 +63,7 @@ def summary(main_prog: Program) -> None:
     """Prints, for the convolutions, poolings, fully connected layers, activations and normalisations of a program,
     their dims, parameters and operations for one image, and the totals of both.
     """
-    found: list[_Counted] = []
+    found: list[_OpSummary] = []
     for block in main_prog.blocks:
         shapes = {name: tuple(var.shape) for name, var in block.vars.items()}
         found += [counted for op in block.ops if (counted := _op_summary(op, shapes)) is not None]

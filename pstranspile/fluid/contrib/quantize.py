@@ -201,19 +201,21 @@ class QuantizeTranspiler:
     def convert_to_int8(self, program: Any, place: Any, scope: Any = None) -> None:
         """Converts the parameters of a frozen program to the element type int8."""
         scope, program = scope or global_scope(), program or default_main_program()
-        made: dict[str, str] = {}
+        int8_names: dict[str, str] = {}
         for block in program.blocks:
             for op in block.ops:
                 for name in op.input_arg_names if op.type in _QUANTISED else ():
                     var = block.var(name)
                     if not var.persistable:
                         continue
-                    if name not in made:
-                        made[name] = f"{name}.int8"
-                        program.global_block().create_parameter(name=made[name], dtype=VarType.INT8, shape=var.shape)
+                    if name not in int8_names:
+                        int8_names[name] = f"{name}.int8"
+                        program.global_block().create_parameter(
+                            name=int8_names[name], dtype=VarType.INT8, shape=var.shape
+                        )
                         values = np.array(scope.find_var(name).get_tensor())
-                        scope.var(made[name]).get_tensor().set(values.astype(np.int8), place)
-                    op._rename_input(name, made[name])
+                        scope.var(int8_names[name]).get_tensor().set(values.astype(np.int8), place)
+                    op._rename_input(name, int8_names[name])
         _remove_unused(program)
 
 

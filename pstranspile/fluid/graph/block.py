@@ -593,7 +593,7 @@ class Block:
         if type is None:  # scripts compare this message and the next one
             raise ValueError("`type` to initialized an Operator can not be None.")
         live = self.program.live()
-        given = inputs and {slot: names_in(held) for slot, held in inputs.items() if held is not None}
+        input_names = inputs and {slot: names_in(held) for slot, held in inputs.items() if held is not None}
         written = {slot: names_in(held) for slot, held in (outputs or {}).items() if held is not None}
         rest = {name: plain(value) for name, value in (attrs or {}).items() if value is not None}
         role, role_vars = rest.pop("op_role", None), rest.pop("op_role_var", None)
@@ -609,7 +609,7 @@ class Block:
                 live.role if role is None else OpRole(int(role)), *(live.role_vars if role_vars is None else role_vars)
             ),
         ):
-            made = live.op(type, given, written, rest, front=front)
+            made = live.op(type, input_names, written, rest, front=front)
         for name in made.output_names if self.program.untyped else ():
             self.program.untyped.pop(name, None)
         view = self._ops[id(made)] = Operator(self, made)

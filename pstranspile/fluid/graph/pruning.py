@@ -31,7 +31,7 @@ class Segment(NamedTuple):
     end: int
 
 
-class Recomputing:
+class RecomputationPath:
     """The path to the loss of a program without gradients, cut into segments at checkpoints.
 
     The constructor gives every dropout on the path a seed of its own. Raises NotHere where an op has a sub-block.
@@ -81,16 +81,16 @@ class Recomputing:
         """The variables that are not computed again: checkpoints, persistable and fed ones, seeds, and those that ops
         outside of their segment use.
         """
-        kept = {var.name for block in self.draft.blocks for var in block.vars.values() if var.persistable}
-        kept.update(self.checkpoints, (name for name in self.readers if name not in self.writers))
+        kept_names = {var.name for block in self.draft.blocks for var in block.vars.values() if var.persistable}
+        kept_names.update(self.checkpoints, (name for name in self.readers if name not in self.writers))
         for op in self.path:
             if op.type in ("seed", "read"):
-                kept.update(op.output_names)
+                kept_names.update(op.output_names)
         for start, end in self.segments:
             for op in self.path[start:end]:
-                kept.update(name for name in op.output_names if max(self.readers.get(name, [-1])) >= end)
-                kept.update(name for name in op.input_names if min(self.writers.get(name, [start])) < start)
-        return kept
+                kept_names.update(name for name in op.output_names if max(self.readers.get(name, [-1])) >= end)
+                kept_names.update(name for name in op.input_names if min(self.writers.get(name, [start])) < start)
+        return kept_names
 
     def insert(self) -> None:
         """Inserts the copies of the segments' ops among the gradient ops, which come after the forward ones."""
@@ -236,15 +236,15 @@ def prune_to_targets(program: Program, targets: Collection[int], feeds: Collecti
     """
     block = program.main_block
     needed = set[str]()
-    kept: list[Op] = []
+    kept_ops: list[Op] = []
     for place in range(len(block.ops) - 1, -1, -1):
         op = block.ops[place]
         reads, writes = deep(program, op)
         updates = bool((op.role or OpRole.FORWARD) & OpRole.OPTIMIZE)
         if place in targets or op.is_target or (not updates and needed.intersection(writes)):
-            kept.append(op)
+            kept_ops.append(op)
             needed |= reads.difference(feeds)
-    left = block._replace(ops=tuple(reversed(kept)))
+    left = block._replace(ops=tuple(reversed(kept_ops)))
     return with_used_variables(program._replace(blocks=(left, *program.blocks[1:])))
 
 

@@ -49,7 +49,7 @@ _KINDS: dict[str, type] = {
 }
 
 
-class _Accepted(NamedTuple):
+class _AcceptedValues(NamedTuple):
     """The values that a parameter of a layer accepts; an empty field means any."""
 
     kinds: tuple[str, ...]
@@ -57,13 +57,13 @@ class _Accepted(NamedTuple):
 
 
 @cache
-def _table() -> dict[str, dict[str, _Accepted]]:
+def _table() -> dict[str, dict[str, _AcceptedValues]]:
     text = files(__name__.rpartition(".")[0]).joinpath("accepted.txt").read_text(encoding="utf-8")
-    result: dict[str, dict[str, _Accepted]] = {}
+    result: dict[str, dict[str, _AcceptedValues]] = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             layer, parameter, kinds, dtypes = line.split()
-            result.setdefault(layer, {})[parameter] = _Accepted(_parse_cell(kinds), _parse_cell(dtypes))
+            result.setdefault(layer, {})[parameter] = _AcceptedValues(_parse_cell(kinds), _parse_cell(dtypes))
     return result
 
 
@@ -97,7 +97,7 @@ def check_element_type(layer: str, parameter: str, given: Any, dtypes: Sequence[
         raise TypeError(f"{layer}: {parameter} must be of {' or '.join(dtypes)}, not of {name}")
 
 
-def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
+def _check(layer: str, parameter: str, value: Any, accepted: _AcceptedValues) -> None:
     if accepted.kinds:
         check_kind(layer, parameter, value, accepted.kinds)
     if accepted.dtypes and isinstance(value, Variable):

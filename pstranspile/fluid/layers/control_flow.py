@@ -163,16 +163,18 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
         raise TypeError(f"cond: name must be a str, not {type(name).__name__}")
     condition = to_core(pred)
     _check_function("cond", "true_fn", true_fn)
-    made = _branch(condition, true_fn)
+    true_result = _branch(condition, true_fn)
     _check_function("cond", "false_fn", false_fn)
-    other = _branch(loops.logical_not(condition), false_fn) if false_fn is not None else None
-    if made is None and other is None:
+    false_result = _branch(loops.logical_not(condition), false_fn) if false_fn is not None else None
+    if true_result is None and false_result is None:
         return None
     problem = "Incompatible return values of true_fn and false_fn in cond"
-    if made is None or other is None:
-        raise ValueError(f"{problem}: {'true_fn' if made is None else 'false_fn'} gives nothing, the other something")
+    if true_result is None or false_result is None:
+        raise ValueError(
+            f"{problem}: {'true_fn' if true_result is None else 'false_fn'} gives nothing, the other something"
+        )
     try:
-        assert_same_structure(made, other, check_types=False)
+        assert_same_structure(true_result, false_result, check_types=False)
     except ValueError as difference:
         raise ValueError(f"{problem}: {difference}") from None
     mask = basic.cast(condition, DType.INT32)
@@ -180,7 +182,7 @@ def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = Non
     def select_result(no: Value, yes: Value) -> Any:
         return _append_select_op([no, yes], mask)
 
-    return map_structure(select_result, other, made)
+    return map_structure(select_result, false_result, true_result)
 
 
 @with_argument_checks

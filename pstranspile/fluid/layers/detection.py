@@ -519,7 +519,7 @@ def _rows(value: Any) -> Any:
     return nn.flatten(value, axis=2)
 
 
-class _Matched(NamedTuple):
+class _MatchedBoxes(NamedTuple):
     """The matched boxes, the boxes without an object that count, the labels, the scores row by row, and their dims."""
 
     indices: Any
@@ -531,7 +531,7 @@ class _Matched(NamedTuple):
 
 def _mine_hard_examples(
     confidence: Any, dims: Any, label: Any, matched: tuple[Any, Any], background: int, attrs: dict[str, Any]
-) -> _Matched:
+) -> _MatchedBoxes:
     """The matched boxes, and the boxes without an object whose losses are largest."""
     indices, alike = matched
     labels = _without_gradient(nn.reshape(label, [0] * (len(label.shape) - 1) + [-1, 1]))
@@ -544,7 +544,7 @@ def _mine_hard_examples(
     inputs = {"ClsLoss": sure, "MatchIndices": indices, "MatchDist": alike}
     slots = "NegIndices:int32 UpdatedMatchIndices:int32"
     negative, indices = made_by("mine_hard_examples", inputs, slots, attrs, key="ssd_loss")
-    return _Matched(indices, negative, labels, rows, first)
+    return _MatchedBoxes(indices, negative, labels, rows, first)
 
 
 def ssd_loss(

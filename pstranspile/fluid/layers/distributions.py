@@ -57,12 +57,14 @@ class Distribution:
         raise NotImplementedError
 
 
-class _OfTwo(Distribution):
+class _TwoParameterDistribution(Distribution):
     """A distribution with two parameters that are numbers, arrays or variables."""
 
     def __init__(self, **given: Any):
         kinds = ("float", "ndarray", "Variable", "list")
-        (self._first, self._second), self.batch_size_unknown = _parameters(type(self).__name__, given, kinds)
+        (self._first_parameter, self._second_parameter), self.batch_size_unknown = _parameters(
+            type(self).__name__, given, kinds
+        )
         self.all_arg_is_float = all(isinstance(value, float) for value in given.values())
 
     def _draw_standard_sample(self, shape: list[int], seed: int) -> Any:
@@ -81,8 +83,10 @@ class _OfTwo(Distribution):
         """Zeros whose dims are those of the parameters, the first of which may be known at run time
         only, and `shape`.
         """
-        dims = [*(self._first + self._second).shape, *shape]
-        return tensor.fill_constant_batch_size_like(self._first + self._second, dims, self._first.dtype, 0.0)
+        dims = [*(self._first_parameter + self._second_parameter).shape, *shape]
+        return tensor.fill_constant_batch_size_like(
+            self._first_parameter + self._second_parameter, dims, self._first_parameter.dtype, 0.0
+        )
 
     def sample(self, shape: list[int], seed: int = 0) -> Any:
         """Draws numbers with the dims `shape`, followed by those of the parameters unless these are two floats."""
@@ -91,20 +95,20 @@ class _OfTwo(Distribution):
         if self.batch_size_unknown:
             zeros = self._zeros(shape)
             drawn = self._drawn_like(zeros, seed)
-            made = drawn * self._spread(zeros) + self._first
+            made = drawn * self._spread(zeros) + self._first_parameter
             return nn.reshape(made, [*shape, *zeros.shape[: len(zeros.shape) - len(shape)]])
-        dims = [*shape, *(self._first + self._second).shape]
+        dims = [*shape, *(self._first_parameter + self._second_parameter).shape]
         drawn = self._draw_standard_sample(dims, seed)
-        made = drawn * self._spread(tensor.zeros(dims, dtype=self._first.dtype)) + self._first
+        made = drawn * self._spread(tensor.zeros(dims, dtype=self._first_parameter.dtype)) + self._first_parameter
         return nn.reshape(made, shape) if self.all_arg_is_float else made
 
 
-class Uniform(_OfTwo):
+class Uniform(_TwoParameterDistribution):
     """The uniform distribution over [low, high)."""
 
     def __init__(self, low: Any, high: Any):
         super().__init__(low=low, high=high)
-        self.low, self.high = self._first, self._second
+        self.low, self.high = self._first_parameter, self._second_parameter
 
     def _draw_standard_sample(self, shape: list[int], seed: int) -> Any:
         return nn.uniform_random(shape, min=0.0, max=1.0, seed=seed)
@@ -127,12 +131,12 @@ class Uniform(_OfTwo):
         return _log(self.high - self.low)
 
 
-class Normal(_OfTwo):
+class Normal(_TwoParameterDistribution):
     """The normal distribution with the mean `loc` and the standard deviation `scale`."""
 
     def __init__(self, loc: Any, scale: Any):
         super().__init__(loc=loc, scale=scale)
-        self.loc, self.scale = self._first, self._second
+        self.loc, self.scale = self._first_parameter, self._second_parameter
 
     def _draw_standard_sample(self, shape: list[int], seed: int) -> Any:
         return nn.gaussian_random(shape, mean=0.0, std=1.0, seed=seed)

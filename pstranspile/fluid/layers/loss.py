@@ -98,16 +98,16 @@ def _alias_table(likely: Sequence[float]) -> tuple[Any, Any, Any]:
     its draws that are not replaced by the alias.
     """
     count = len(likely)
-    own, alias = [1.0] * count, [-1] * count
+    own_shares, alias = [1.0] * count, [-1] * count
     shares = [(number, share * count) for number, share in enumerate(likely)]
     above, below = (deque(pair for pair in shares if side(pair[1], 1)) for side in (gt, lt))
     while above and below:
         (high, share), (low, kept) = above.popleft(), below.popleft()
-        own[low], alias[low] = kept, high
+        own_shares[low], alias[low] = kept, high
         left = share + kept - 1
         if left != 1:
             (above if left > 1 else below).append((high, left))
-    return np.array(likely, "float32"), np.array(alias, "int32"), np.array(own, "float32")
+    return np.array(likely, "float32"), np.array(alias, "int32"), np.array(own_shares, "float32")
 
 
 def softmax_with_cross_entropy(

@@ -417,7 +417,7 @@ def _unless_finished(before: Any, after: Any, finished: Any) -> Any:
     return tensor.cast(made, dtype=kind) if numpy_name(kind) == "bool" else made
 
 
-class _Carried:
+class _CarriedValues:
     """Values that a loop passes from step to step: overwritten in inference, kept for every step in training, where the
     gradient needs them.
     """
@@ -469,7 +469,7 @@ def dynamic_decode(
     loop = control_flow.While(condition, is_test=is_test)
     lengths = tensor.cast(tensor.zeros_like(finished), "int64")
     lengths.stop_gradient = True
-    inputs, states = _Carried(first_inputs, time, is_test), _Carried(first_states, time, is_test)
+    inputs, states = _CarriedValues(first_inputs, time, is_test), _CarriedValues(first_states, time, is_test)
     draft = live()
     outside = draft.current
     with loop.block():
@@ -745,7 +745,7 @@ def lstm(
     helper, width = LayerHelper("cudnn_lstm", name=name), input.shape[-1]
     count = _weights(width, hidden_size, num_layers, 2 if is_bidirec else 1)
     weight = helper.create_parameter(None, [count], input.dtype, default_initializer=default_initializer)
-    made = [helper.create_variable_for_type_inference(input.dtype) for _ in range(3)]
+    results = [helper.create_variable_for_type_inference(input.dtype) for _ in range(3)]
     cache = helper.create_variable(persistable=True, type=VarType.RAW, stop_gradient=True)
     attrs = {
         "max_len": max_len,
@@ -758,9 +758,9 @@ def lstm(
         "seed": seed,
     }
     inputs = {"Input": input, "InitH": init_h, "InitC": init_c, "W": weight, "Cache": cache}
-    outputs = dict(zip(("Out", "last_h", "last_c"), made, strict=True))
+    outputs = dict(zip(("Out", "last_h", "last_c"), results, strict=True))
     helper.append_op(type="cudnn_lstm", inputs=inputs, outputs=outputs, attrs=attrs)
-    return tuple(made)
+    return tuple(results)
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -217,24 +217,24 @@ class _MessageReader:
 
     def __init__(self, data: memoryview):
         self.data = data
-        self.at = 0
+        self.position = 0
 
     def go_to(self, at: int) -> None:
         """Goes on at another byte."""
-        self.at = at
+        self.position = at
 
     def varint(self) -> int:
         """Reads a number of variable length, as signed 64 bits. Raises WireError."""
-        at, data = self.at, self.data
+        at, data = self.position, self.data
         if at < len(data) and (byte := data[at]) < 0x80:  # as most are
-            self.at = at + 1
+            self.position = at + 1
             return byte
         value = shift = 0
         while True:
-            if self.at >= len(self.data) or shift > 63:
-                raise WireError(f"no number ends after byte {self.at} of a Fluid message")
-            byte = self.data[self.at]
-            self.at += 1
+            if self.position >= len(self.data) or shift > 63:
+                raise WireError(f"no number ends after byte {self.position} of a Fluid message")
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
@@ -244,10 +244,12 @@ class _MessageReader:
     def piece(self) -> memoryview:
         """Reads bytes that come after their length. Raises WireError."""
         size = self.varint()
-        if not 0 <= size <= len(self.data) - self.at:
-            raise WireError(f"{size} bytes are announced at byte {self.at} of a Fluid message of {len(self.data)}")
-        start, self.at = self.at, self.at + size
-        return self.data[start : self.at]
+        if not 0 <= size <= len(self.data) - self.position:
+            raise WireError(
+                f"{size} bytes are announced at byte {self.position} of a Fluid message of {len(self.data)}"
+            )
+        start, self.position = self.position, self.position + size
+        return self.data[start : self.position]
 
     def text(self) -> str:
         """Reads a text. Raises WireError."""
@@ -265,7 +267,7 @@ class _MessageReader:
             return [self.varint()]
         packed = _MessageReader(self.piece())
         found: list[int] = []
-        while packed.at < len(packed.data):
+        while packed.position < len(packed.data):
             if len(found) >= most:
                 raise WireError(f"more than {most} numbers are repeated in a Fluid message")
             found.append(packed.varint())
@@ -299,13 +301,13 @@ def read_variable(data: Bytes) -> VariableMessage:
     dims: list[int] = []
     lod: list[tuple[int, ...]] = []
     offsets = came = 0
-    while reader.at < size:
+    while reader.position < size:
         came += 1
         if came > MOST_OF_MESSAGE:
             raise WireError(f"a Fluid message has more than {MOST_OF_MESSAGE} fields")
-        known = _BY_TAG.get(view[reader.at])
+        known = _BY_TAG.get(view[reader.position])
         if known is not None:
-            reader.go_to(reader.at + 1)
+            reader.go_to(reader.position + 1)
             fields[known[0]] = known[1](reader)
             continue
         number, wire = divmod(reader.varint(), 8)
@@ -347,7 +349,7 @@ def _read_level(data: memoryview, most: int) -> tuple[int, ...]:
     reader = _MessageReader(data)
     found: list[int] = []
     came = 0
-    while reader.at < len(data):
+    while reader.position < len(data):
         came += 1
         if came > most or len(found) > most:
             raise WireError(f"the levels of LoD in a Fluid message have more than {MOST_OFFSETS} offsets")

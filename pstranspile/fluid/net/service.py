@@ -24,9 +24,9 @@ from pstranspile.cluster.net.http2 import Caller, CallRefused, CallService
 from pstranspile.cluster.net.loop import CALL, Event
 from pstranspile.cluster.net.other_systems import GONE, Entry, ForeignTrainers, Journal
 from pstranspile.cluster.net.peer import Peer
-from pstranspile.cluster.net.server_checkpoints import Unplaced
+from pstranspile.cluster.net.server_checkpoints import PathRefused
 from pstranspile.cluster.net.site import Site
-from pstranspile.cluster.net.status import Told
+from pstranspile.cluster.net.status import RateLimitedPrinter
 from pstranspile.cluster.net.wire import Bytes, WireError
 from pstranspile.fluid.net import message as calls
 from pstranspile.fluid.net.message import (
@@ -214,7 +214,7 @@ variable.
 """
 
 
-class _Nobody:
+class _AbsentCaller:
     """The caller of calls that an earlier process has accepted: nobody waits for their answers."""
 
     address = ""
@@ -231,7 +231,7 @@ class _Nobody:
         """Does nothing, because the trainer repeats the call."""
 
 
-class _TakenBefore(Exception):
+class _RepeatedCall(Exception):
     """Raised for a call that was accepted on a connection which broke before the answer was sent: the trainer has
     repeated it.
     """
@@ -302,7 +302,7 @@ class FluidService(ForeignTrainers):
         self.trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
         self.callers = Callers(server, self.trainers, {one.index: one for one in site.cluster.trainers})
         self._steps = dict.fromkeys(self.trainers, -1)
-        self._waiting: dict[int, _Call] = {}
+        self._waiting_calls: dict[int, _Call] = {}
         self._missing_since: dict[int, float] = {}
         """For each trainer whose connection ended while it waited for an answer, the time since which it is missing."""
         variables = sum(len(block.vars) for block in server.main.blocks)
@@ -313,7 +313,7 @@ class FluidService(ForeignTrainers):
         journal this is not needed: a gradient may come twice.)
         """
         self._slots = 0
-        self._print_notice = Told(server.name, site.now)
+        self._print_notice = RateLimitedPrinter(server.name, site.now)
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -338,7 +338,7 @@ class FluidService(ForeignTrainers):
 
     def state(self) -> dict[str, Any]:
         """The state to save together with the server's state and the journal of later calls."""
-        playing = sorted(index for index, peer in self.trainers.items() if peer.takes is not None)
+        playing = sorted(index for index, peer in self.trainers.items() if peer.receive_messages is not None)
         return {**self.callers.state(), "steps": dict(self._steps), "slots": self._slots, "playing": playing}
 
     def restore(self, state: Mapping[str, Any], entries: Iterable[Entry]) -> None:
@@ -353,20 +353,20 @@ class FluidService(ForeignTrainers):
             if method == GONE:
                 self.site.give_up(peer, "it was gone before")
             else:
-                call = _Call(method, read_variable(data), _Nobody(), 0, data, peer)
+                call = _Call(method, read_variable(data), _AbsentCaller(), 0, data, peer)
                 self._handlers[method](call)
                 self.callers.record_replayed_call(call.method, call.message.varname, call.message.trainer_id, index)
             self.site.run_machines()
         late = self.site.now() + GRACE_AT_BEGIN - GRACE
-        self._missing_since = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
-        self._waiting.clear()
+        self._missing_since = {call.peer.index: late for call in self._waiting_calls.values() if call.peer is not None}
+        self._waiting_calls.clear()
         self._journal = journal
 
     def close(self) -> None:
         """Refuses all calls that wait for an answer."""
-        for call in self._waiting.values():
+        for call in self._waiting_calls.values():
             call.refuse(CallRefused("UNAVAILABLE", f"{self.server.name} has ended"))
-        self._waiting.clear()
+        self._waiting_calls.clear()
 
     def _come(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
         """Queues a call that has arrived; it is processed in the thread of the machines."""
@@ -392,11 +392,11 @@ class FluidService(ForeignTrainers):
             call = _Call(method, message, caller, number, data)
             if self.server.mode == 3:
                 raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
-            if len(self._waiting) >= self._max_waiting:
+            if len(self._waiting_calls) >= self._max_waiting:
                 message = f"{self._max_waiting} calls wait for {self.server.name} already"
                 raise CallRefused("RESOURCE_EXHAUSTED", message)
             self._handlers[method](call)
-        except _TakenBefore as taken:
+        except _RepeatedCall as taken:
             taken.call.answer()
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(calls.INVALID, str(problem))
@@ -404,7 +404,7 @@ class FluidService(ForeignTrainers):
             self._print_notice(f"{method} of {visible(name)} from {caller.address} is refused: {refusal}")
 
     def _who_calls(self, call: _Call) -> Peer:
-        """The trainer that makes a well-formed call. Raises CallRefused, _TakenBefore."""
+        """The trainer that makes a well-formed call. Raises CallRefused, _RepeatedCall."""
         if call.peer is None:
             message, callers = call.message, self.callers
             index, first = callers.find(call.caller, call.method, message.varname, message.trainer_id)
@@ -413,7 +413,7 @@ class FluidService(ForeignTrainers):
             self._missing_since.pop(index, None)
             call.caller.let_in()
             if first and call.method in _REPEATED and callers.last_calls.get(index) == self._about(call):
-                raise _TakenBefore(call)
+                raise _RepeatedCall(call)
         assert call.peer is not None
         return call.peer
 
@@ -427,9 +427,9 @@ class FluidService(ForeignTrainers):
         self.site.events.put(Event(CALL, None, action=lambda: self._miss(caller, number)))
 
     def _miss(self, caller: Caller, number: int) -> None:
-        for slot, call in self._waiting.items():
+        for slot, call in self._waiting_calls.items():
             if call.caller is caller and call.number == number:
-                del self._waiting[slot]
+                del self._waiting_calls[slot]
                 assert call.peer is not None
                 self._missing_since.setdefault(call.peer.index, self.site.now())
                 return
@@ -448,9 +448,9 @@ class FluidService(ForeignTrainers):
     def end_part(self, peer: Peer, reason: str) -> None:
         """Refuses a trainer whose call was wrong: it no longer takes part, and others do not wait for it."""
         peer.refuse(reason)
-        for slot, call in list(self._waiting.items()):
+        for slot, call in list(self._waiting_calls.items()):
             if call.peer is peer:
-                del self._waiting[slot]
+                del self._waiting_calls[slot]
                 call.refuse(CallRefused(calls.INVALID, reason))
         self._print_notice(f"{peer.role} is refused, and takes no part any more: {reason}")
         self._continue_without(peer, f"it was refused: {reason}")
@@ -470,7 +470,9 @@ class FluidService(ForeignTrainers):
             self._post(call, kinds.COMPLETE)
         else:
             name = name.partition(calls.PIECE)[0]
-            if name not in self.server.takes and not any(name in sent for sent in self.callers.sends.values()):
+            if name not in self.server.receivable_variables and not any(
+                name in sent for sent in self.callers.sends.values()
+            ):
                 raise CallRefused(calls.UNKNOWN, f"{self.server.name} takes no variable {name}")
             calls.require_gradient(self.server, call.message._replace(varname=name))
             call.bring(calls.as_declared(call.value, self.server.main.main_block.vars.get(name)))
@@ -550,7 +552,7 @@ class FluidService(ForeignTrainers):
         self._who_calls(call)
         try:
             self.server.save_to(call.message.out_varname)
-        except Unplaced as problem:
+        except PathRefused as problem:
             raise CallRefused(calls.LATER, f"{self.server.name} does not save: {problem}") from None
         except DiagnosticError as problem:
             raise CallRefused("INTERNAL", f"{self.server.name} can't save: {problem}") from None
@@ -558,17 +560,17 @@ class FluidService(ForeignTrainers):
 
     def _notify(self, call: _Call) -> None:
         self._require_value(call.message.varname)
-        payload, held = call.value, self.server.scope.get(call.message.varname)
+        payload, counter = call.value, self.server.scope.get(call.message.varname)
         if payload.__class__ is not np.ndarray:
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings no number")
-        if held.__class__ is not np.ndarray or held.dtype.kind != "i":
+        if counter.__class__ is not np.ndarray or counter.dtype.kind != "i":
             raise CallRefused(calls.INVALID, f"{call.message.varname} is no step counter of {self.server.name}")
-        if payload.dtype != held.dtype or payload.size != held.size:
-            wanted = form_of(held)
+        if payload.dtype != counter.dtype or payload.size != counter.size:
+            wanted = form_of(counter)
             raise CallRefused(calls.INVALID, f"{call.message.varname} brings {form_of(payload)}, not {wanted}")
         if payload.size and not 0 <= payload.min() <= payload.max() < MOST_COUNTED:
             raise CallRefused(calls.INVALID, f"{call.message.varname} counts {payload.reshape(-1)[0]} steps")
-        self._post(call, kinds.NOTIFY, call.message.varname, payload.reshape(held.shape))
+        self._post(call, kinds.NOTIFY, call.message.varname, payload.reshape(counter.shape))
         call.answer()
 
     # messages
@@ -585,10 +587,10 @@ class FluidService(ForeignTrainers):
         if waits:
             self._slots += 1
             slot = self._slots
-            self._waiting[slot] = call
+            self._waiting_calls[slot] = call
         step = self._steps[peer.index]
         number, fields = link.expected, (kind, source.name, self.server.name, peer.index, step)
-        self.site.part.deliver(peer, [Message(*fields, number, name, payload, slot)])
+        self.site.local_machines.deliver(peer, [Message(*fields, number, name, payload, slot)])
         return peer
 
     def _keep(self, call: _Call, peer: Peer) -> None:
@@ -605,7 +607,7 @@ class FluidService(ForeignTrainers):
     def _answer(self, messages: list[Message]) -> None:
         """Sends the server's answers to a trainer's calls."""
         for message in messages:
-            call = self._waiting.pop(message.slot, None)
+            call = self._waiting_calls.pop(message.slot, None)
             if call is not None:
                 call.answer(message.payload)
 

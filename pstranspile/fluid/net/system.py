@@ -221,7 +221,7 @@ def _reason_of(problem: Any) -> str:
 # server has a fixed number of threads, and a call that waits for others occupies one.
 
 
-class _OfJob(Requests):
+class _CheckedRequests(Requests):
     """The calls to a server whose program is known, which are checked before they are sent."""
 
     def __init__(self, server: Server, address: str, trainer: int):
@@ -249,7 +249,7 @@ class FluidClient:
         self.peer = peer
         self.server = next(server for server in site.cluster.servers if server.name == peer.role)
         trainer = next(trainer.index for trainer in site.cluster.trainers if trainer.name == site.role)
-        self._requests = _OfJob(self.server, address, trainer)
+        self._requests = _CheckedRequests(self.server, address, trainer)
         if self.server.mode == 3:
             raise self._requests.unusable_server_error("servers of Fluid can't take part in a geo job")
         if any(trainer.role.turns is not None for trainer in site.cluster.trainers):
@@ -310,7 +310,9 @@ class FluidClient:
         source = cluster.machines[message.source]
         link = cluster.network.link(self.server, source, message.trainer)
         fields = REPLY, self.server.name, message.source, message.trainer, message.step
-        self.site.part.deliver(self.peer, [Message(*fields, link.expected, message.variable, value, message.slot)])
+        self.site.local_machines.deliver(
+            self.peer, [Message(*fields, link.expected, message.variable, value, message.slot)]
+        )
 
 
 class FluidSystem:

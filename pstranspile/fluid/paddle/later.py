@@ -50,14 +50,14 @@ def from_tables(
     `table` has for each name Fluid's layer, its arguments in 2.x, and those with other names in Fluid; layers in `same`
     have the same name and arguments.
     """
-    own = frozenset(same.split())
+    own_names = frozenset(same.split())
 
     def get(name: str) -> Any:
-        if name in own:
+        if name in own_names:
             return getattr(layers, name)
         if name in table:
             fluid, *rest = table[name]
             return later(name, getattr(layers, fluid), *rest)
-        raise not_there(f"{module}.{name}", [*known, *table, *own])
+        raise not_there(f"{module}.{name}", [*known, *table, *own_names])
 
     return get

@@ -86,7 +86,7 @@ class Accuracy(Metric):
         return [self._name] if len(self.topk) == 1 else [f"{self._name}_top{k}" for k in self.topk]
 
 
-class _OfTwoClasses(Metric):
+class _TwoClassMetric(Metric):
     """The base class of precision and recall: hits, divided by hits and misses, for two classes."""
 
     kind = ""
@@ -117,13 +117,13 @@ class _OfTwoClasses(Metric):
         return self._name
 
 
-class Precision(_OfTwoClasses):
+class Precision(_TwoClassMetric):
     """The precision: of the samples predicted as 1, the share that is 1."""
 
     kind = "precision"
 
 
-class Recall(_OfTwoClasses):
+class Recall(_TwoClassMetric):
     """The recall: of the samples that are 1, the share predicted as 1."""
 
     kind = "recall"

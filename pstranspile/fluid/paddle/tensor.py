@@ -111,24 +111,24 @@ def _sizes(equation: str, terms: Sequence[_Term]) -> dict[str, Any]:
 
 def _diagonal(term: _Term, sizes: dict[str, Any]) -> _Term:
     """The operand with every letter once: dims with the same letter are replaced by their diagonal."""
-    held, letters = term
+    value, letters = term
     while repeated := _repeated_letter(letters):
         places = [place for place, letter in enumerate(letters) if letter == repeated][:2]
         beside = [place for place in range(len(letters)) if place not in places]
         others, size = [letters[place] for place in beside], _known_size(repeated, sizes, letters)
         dims = [sizes[letter] for letter in others]
-        flat = _reshape_to_dims(L.transpose(held, [*beside, *places]), [*dims, size * size])
+        flat = _reshape_to_dims(L.transpose(value, [*beside, *places]), [*dims, size * size])
         # If rows have one more element, the elements of the diagonal are in one column.
         rows = _reshape_to_dims(L.pad(flat, [*[0, 0] * len(dims), 0, size]), [*dims, size, size + 1])
         last = len(dims) + 1
-        held = L.squeeze(L.slice(rows, [last], [0], [1]), [last])
+        value = L.squeeze(L.slice(rows, [last], [0], [1]), [last])
         letters = "".join([*others, repeated])
-    return _Term(held, letters)
+    return _Term(value, letters)
 
 
 def _spread(term: _Term, result: str, sizes: dict[str, Any]) -> Any:
     """The values in the dims of the result: on the diagonal of dims with the same letter, zeros elsewhere."""
-    held, letters = _transpose_to_letters(term, "".join(dict.fromkeys(result))), "".join(dict.fromkeys(result))
+    value, letters = _transpose_to_letters(term, "".join(dict.fromkeys(result))), "".join(dict.fromkeys(result))
     while len(letters) < len(result):
         repeated = next(letter for letter in letters if letters.count(letter) < result.count(letter))
         size = _known_size(repeated, sizes, result)
@@ -136,11 +136,11 @@ def _spread(term: _Term, result: str, sizes: dict[str, Any]) -> Any:
         beside = [other for other in range(len(letters)) if other != place]
         letters = "".join([*(letters[other] for other in beside), repeated, repeated])
         dims = [sizes[letter] for letter in letters[:-2]]
-        column = _reshape_to_dims(L.transpose(held, [*beside, place]), [*dims, size, 1])
+        column = _reshape_to_dims(L.transpose(value, [*beside, place]), [*dims, size, 1])
         # `size` zeros after each value move it one column to the right in each row of `size`.
         flat = _reshape_to_dims(L.pad(column, [*[0, 0] * (len(dims) + 1), 0, size]), [*dims, size * (size + 1)])
-        held = _reshape_to_dims(L.slice(flat, [len(dims)], [0], [size * size]), [*dims, size, size])
-    return _transpose_to_letters(_Term(held, letters), result)
+        value = _reshape_to_dims(L.slice(flat, [len(dims)], [0], [size * size]), [*dims, size, size])
+    return _transpose_to_letters(_Term(value, letters), result)
 
 
 def _repeated_letter(letters: str) -> str:

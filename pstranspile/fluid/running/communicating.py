@@ -146,7 +146,7 @@ def _channel_to(endpoint: str, _process: int) -> Any:
     return channel_to(endpoint)
 
 
-class _Remote(Machine):
+class _RemoteServer(Machine):
     """A server in another process. A message posted to it becomes a call, whose answer is there when
     the call returns.
     """
@@ -194,7 +194,7 @@ class _Client:
         self._trainer = Trainer(f"trainer_{number}", int(number), self._network, role, self)
         self.remotes = {endpoint: self._remote(endpoint, ops) for op in ops for endpoint in endpoints_of(op)}
 
-    def _remote(self, endpoint: str, ops: Sequence[Op]) -> _Remote:
+    def _remote(self, endpoint: str, ops: Sequence[Op]) -> _RemoteServer:
         from pstranspile.fluid.machines import require_callable
         from pstranspile.fluid.net.system import Requests
 
@@ -207,7 +207,7 @@ class _Client:
             variables |= {name: var for at, name, var in _tables(op, declared) if at == endpoint}
         channel = _channel_to(endpoint, os.getpid())
         requests = Requests(endpoint, "the server", self._trainer.index, variables, rows, channel)
-        remote = _Remote(endpoint, self._network, requests)
+        remote = _RemoteServer(endpoint, self._network, requests)
         remote.asking[self._trainer.name] = self._trainer
         return remote
 

@@ -106,7 +106,7 @@ _CHANGES: Mapping[str, Callable[[ModuleType], None]] = {
 """For each module, the function that changes it after it is loaded."""
 
 
-class _Changing(Loader):
+class _ChangingLoader(Loader):
     """Loads a module as its own loader does, and then changes it."""
 
     def __init__(self, own_loader: Loader):
@@ -122,7 +122,7 @@ class _Changing(Loader):
         _CHANGES[module.__name__](module)
 
 
-class Changed(MetaPathFinder):
+class ChangedModuleFinder(MetaPathFinder):
     """A finder for the modules in `_CHANGES`, which looks where Python's own finder does."""
 
     def find_spec(
@@ -133,7 +133,7 @@ class Changed(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Changing(spec.loader)
+            spec.loader = _ChangingLoader(spec.loader)
         return spec
 
 
@@ -149,8 +149,8 @@ def change_libraries() -> None:
     for name, change in _CHANGES.items():
         if name in sys.modules:
             change(sys.modules[name])
-    if not any(isinstance(finder, Changed) for finder in sys.meta_path):
-        sys.meta_path.insert(0, Changed())
+    if not any(isinstance(finder, ChangedModuleFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ChangedModuleFinder())
 
 
 _CONVERSIONS = {"__int__": 16, "__float__": 18}
@@ -161,14 +161,14 @@ _ARITHMETIC = object.__basicsize__ + 10 * _POINTER
 """The offset in bytes, in a type of CPython, of the address of its `PyNumberMethods` (`PyTypeObject.tp_as_number`)."""
 
 
-class _Without:
+class _WithoutConversions:
     """A class with arithmetic, but without conversions."""
 
     def __index__(self) -> int:
         return 0
 
 
-class _With:
+class _WithConversions:
     """A class with the conversions, to which CPython gives functions that call them by name."""
 
     def __int__(self) -> int:
@@ -208,12 +208,15 @@ def give_numbers() -> None:
     """
     if not _refuses_numbers():
         return
-    if any(_slot(_Without, place).value or not _slot(_With, place).value for place in _CONVERSIONS.values()):
+    if any(
+        _slot(_WithoutConversions, place).value or not _slot(_WithConversions, place).value
+        for place in _CONVERSIONS.values()
+    ):
         return
     names = gc.get_referents(np.ndarray.__dict__)[0]
     for name, place in _CONVERSIONS.items():
         names[name] = _of_one_element(names[name])
-        _slot(np.ndarray, place).value = _slot(_With, place).value
+        _slot(np.ndarray, place).value = _slot(_WithConversions, place).value
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
 
 

@@ -36,7 +36,7 @@ _MOST_PROGRAMS = 16
 """The number of programs whose forward part is kept."""
 
 
-class Fed(NamedTuple):
+class RunFeed(NamedTuple):
     """The feed of a run, by name or variable."""
 
     values: dict[Any, Any]
@@ -72,7 +72,7 @@ def _share(value: Any, counts: Sequence[int], device: int) -> Any:
     return LoDTensor(np.array(value.data), value.lod) if isinstance(value, LoDTensor) else np.array(value)
 
 
-def require_for_all(fed: Fed, devices: int, variables: Mapping[str, Var]) -> None:
+def require_for_all(fed: RunFeed, devices: int, variables: Mapping[str, Var]) -> None:
     """Raises DiagnosticError where a value fed to a program that trains has no rows for some of the devices.
 
     A variable that is kept from run to run, such as a learning rate, may have one row, which all devices share.
@@ -127,15 +127,17 @@ class Devices:
     ) -> dict[str, list[Any]]:
         """For each fetched variable that forward ops write, the value that each device computes from its rows."""
         forward = self._forward_of(program)
-        own = [name for name in names if name in forward.written_names and name not in forward.persistable_names]
-        result: dict[str, list[Any]] = {name: [] for name in own}
-        for device, share in enumerate(fed if own else ()):
+        written_names = [
+            name for name in names if name in forward.written_names and name not in forward.persistable_names
+        ]
+        result: dict[str, list[Any]] = {name: [] for name in written_names}
+        for device, share in enumerate(fed if written_names else ()):
             there = forward.scope_of(device, scope)
             for name in forward.persistable_names:
                 there.values_here.pop(name, None)
                 if (value := scope.get(name)) is not None:
                     there[name] = value
-            for name, value in run(forward.program, share, own, there, slices=slices).items():
+            for name, value in run(forward.program, share, written_names, there, slices=slices).items():
                 result[name].append(value)
         return result
 

@@ -170,7 +170,7 @@ def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Ar
     whole = machine.role.main.main_block.vars[table]
     assert whole.tensor is not None
     ids, out = f"{table}@IDS", f"{table}@WHOLE"
-    made: list[Array] = []
+    parts: list[Array] = []
     for start in range(0, rows, _LOOKED_UP):
         count = min(_LOOKED_UP, rows - start)
         numbers = {
@@ -188,8 +188,8 @@ def _looked_up(machine: TrainerMachine, table: str, rows: int, width: int) -> Ar
             make_op("assign_value", {}, {"Out": (ids,)}, numbers),
             make_op(lookup.type, {"Ids": (ids,), "W": (table,)}, {"Outputs": (out,)}, attrs),
         )
-        made.append(machine.run_for(Program((Block(FrozenMap(variables), ops),)), out))
-    return np.concatenate(made)
+        parts.append(machine.run_for(Program((Block(FrozenMap(variables), ops),)), out))
+    return np.concatenate(parts)
 
 
 def _ids_on_servers(machine: TrainerMachine, table: str) -> Array:
@@ -235,7 +235,7 @@ def held_by_servers(program: Any) -> dict[str, list[Any]]:
 
 def save_from_servers(executor: Any, program: Any, folder: str, held: Mapping[str, list[Any]]) -> None:
     """Runs a program of trainer 0 that fetches the variables of the servers and writes them to files."""
-    made: list[Op] = []
+    ops: list[Op] = []
     for name, rows in held.items():
         attrs = {
             "shape": Longs(rows[0].origin.shape),
@@ -246,10 +246,10 @@ def save_from_servers(executor: Any, program: Any, folder: str, held: Mapping[st
             "endpoints": Strings(row.endpoint for row in rows),
             "file_path": posixpath.join(folder, name),
         }
-        made.append(make_op("recv_save", {}, {}, attrs))
+        ops.append(make_op("recv_save", {}, {}, attrs))
     if program._is_chief:
         os.makedirs(folder, exist_ok=True)
-        executor.run(Program((Block(ops=tuple(made)),)))
+        executor.run(Program((Block(ops=tuple(ops)),)))
 
 
 def added_variables(program: Any) -> list[Any]:
@@ -265,15 +265,15 @@ def load_slices(program: Any, folder: str, scope: Scope, names: Collection[str] 
     Learning rates and counters that have no file keep their values, because trainers of Fluid do not save them.
     """
     machine = program.machine
-    held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder), names)
-    block = held.main_block
+    loading_program = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder), names)
+    block = loading_program.main_block
     files = {op.outputs["Out"][0]: (Path(str(op.attrs["file_path"])), int_attr(op, "seek")) for op in block.ops}
     tables = load_tables(scope, files)
     others = tuple(op for op in block.ops if op.outputs["Out"][0] not in tables)
-    held = held._replace(blocks=(block._replace(ops=others), *held.blocks[1:]))
+    loading_program = loading_program._replace(blocks=(block._replace(ops=others), *loading_program.blocks[1:]))
     if machine.role.name.startswith("pserver"):
-        held = _with_files(held, _updated_variables(machine.role.main))
-    run(held, {}, (), scope)
+        loading_program = _with_files(loading_program, _updated_variables(machine.role.main))
+    run(loading_program, {}, (), scope)
 
 
 def with_states(program: Any, names: Collection[str]) -> set[str]:

@@ -20,7 +20,7 @@ from pstranspile.fluid.graph.values import Fetched, numpy_name, several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
 from pstranspile.fluid.running.communicating import talks
-from pstranspile.fluid.running.devices import Fed, merge_device_values
+from pstranspile.fluid.running.devices import RunFeed, merge_device_values
 from pstranspile.fluid.running.watchers import tell_run, watchers
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import FrozenMap, Var
@@ -123,7 +123,7 @@ def split_fetch_list(fetch_list: Any) -> tuple[list[str], list[Operator]]:
     return names, updates
 
 
-def normalize_feed(feed: Any, devices: int) -> Fed:
+def normalize_feed(feed: Any, devices: int) -> RunFeed:
     """A feed for one device, or the feeds of several devices joined into one with their rows one after the other.
 
     Devices without a dict have no rows. Raises TypeError for other values, ValueError for an empty list and for more
@@ -137,21 +137,21 @@ def normalize_feed(feed: Any, devices: int) -> Fed:
             raise ValueError(f"{len(feed)} feeds for {devices} device{'s' * (devices > 1)}")
         return join_feeds(feed)
     if feed is None:
-        return Fed({}, {})
+        return RunFeed({}, {})
     if not isinstance(feed, Mapping):
         raise TypeError(f"what is fed is a dict by name, not a {type(feed).__name__}")
-    return Fed(dict(feed), {})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return RunFeed(dict(feed), {})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def join_feeds(feeds: Sequence[Mapping[Any, Any]]) -> Fed:
+def join_feeds(feeds: Sequence[Mapping[Any, Any]]) -> RunFeed:
     """The feeds of several devices joined into one."""
     names = list(dict.fromkeys(name for part in feeds for name in part))
     rows = {name: [rows_of(to_core(part[name])) for part in feeds] for name in names}
     if len(feeds) == 1:
-        return Fed(dict(feeds[0]), rows)
+        return RunFeed(dict(feeds[0]), rows)
     if any(len({_dims(part[name])[1:] for part in feeds if name in part}) > 1 for name in names):
-        return Fed(dict(feeds[0]), rows, feeds)
-    return Fed({name: rows_together([part[name] for part in feeds]) for name in names}, rows)
+        return RunFeed(dict(feeds[0]), rows, feeds)
+    return RunFeed({name: rows_together([part[name] for part in feeds]) for name in names}, rows)
 
 
 def _dims(value: Any) -> tuple[int, ...]:
@@ -312,7 +312,7 @@ def as_lodtensor(data: Any, place: Any, dtype: Any = None) -> LoDTensor:
 # Repeated runs: a feed that has the form of an earlier one is not checked again.
 
 
-class Alike(NamedTuple):
+class CheckedRun(NamedTuple):
     """The facts of a run that was checked, valid for all runs with the same program, fetched names and form of the
     feed.
     """
@@ -360,7 +360,7 @@ def of_any_rows(program: FrozenProgram, fed: Mapping[Any, Any]) -> bool:
     return all(var is not None and (value.__class__ is np.ndarray or var.shape[:1] == (-1,)) for var, value in declared)
 
 
-class Again:
+class RepeatedRun:
     """Repeats an earlier run on one device with `repeat_run`, as long as nothing but the fed values differs."""
 
     def __init__(
@@ -368,12 +368,12 @@ class Again:
         program: Program,
         fetch_list: list[Any],
         scope: Scope,
-        alike: Alike,
+        alike: CheckedRun,
         drawn_names: Mapping[str, tuple[str, int]],
     ):
         self.names = alike.names
         self._program, self._fetch_list = program, tuple(fetch_list)
-        self._scope, self._alike, self._drawn_names = scope, alike, drawn_names
+        self._scope, self._checked_run, self._drawn_names = scope, alike, drawn_names
         self._fetches = tuple(alike.names)
 
     def repeat_run(self, program: Any, feed: Any, fetch_list: Any, scope: Scope) -> dict[str, Any] | None:
@@ -385,15 +385,15 @@ class Again:
             or len(fetch_list) != len(self._fetch_list)
             or not all(map(is_, fetch_list, self._fetch_list))
             or feed.__class__ is not dict
-            or form_of(feed) != self._alike.form
-            or program.freeze() is not self._alike.program
+            or form_of(feed) != self._checked_run.form
+            or program.freeze() is not self._checked_run.program
             or program.readers
             or program.schedules
             or watchers()
         ):
             return None
-        values = self._alike.values(feed)
-        latest = latest_of(scope.core, self._alike.played, tuple(values), self._fetches)
+        values = self._checked_run.values(feed)
+        latest = latest_of(scope.core, self._checked_run.played, tuple(values), self._fetches)
         if latest is None:
             return None
         tell_run(program)

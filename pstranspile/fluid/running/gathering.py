@@ -118,7 +118,7 @@ def _send_away(one: _Newcomer, selector: DefaultSelector, newcomers: dict[socket
     one.link.close()
 
 
-class Meeting:
+class Rendezvous:
     """The meeting of `count` trainers; trainer 0 listens at an address, the others connect to it.
 
     All trainers call it equally often, and in the same order. An address beyond this host is refused under the same

@@ -244,15 +244,15 @@ def shrink_program(machine: Any, unseen: int) -> Program:
     It removes rows that had no gradient since the call `unseen` - 1 calls before this one.
     """
     roles, endpoints = machine.compiled.roles(), machine.compiled.plan.pservers
-    made: list[Op] = []
+    ops: list[Op] = []
     for placed in layout_of(machine.compiled).variables.values():
         for part in placed.parts:
             starting = roles[part.machine].startup.main_block.ops
             if any(op.type == TABLE and part.name in op.output_names for op in starting):
                 endpoint = endpoints[int(part.machine.rpartition("_")[2])]
                 attrs: dict[str, AttrValue] = {"epmap": Strings([endpoint]), "table": part.name, "unseen": unseen}
-                made.append(make_op("shrink_table", {}, {}, attrs))
-    return Program((Block(ops=tuple(made)),))
+                ops.append(make_op("shrink_table", {}, {}, attrs))
+    return Program((Block(ops=tuple(ops)),))
 
 
 def shrink_tables(scope: Scope, unseen: int) -> None:
@@ -281,15 +281,15 @@ def whole_values(scope: Scope, names: Iterable[str], heights: Mapping[str, tuple
     """
     values: dict[str, Array] = {}
     for name in names:
-        held = scope.get(name)
-        owner, table = (held.table, scope.get(held.table)) if isinstance(held, TableState) else (name, held)
+        value = scope.get(name)
+        owner, table = (value.table, scope.get(value.table)) if isinstance(value, TableState) else (name, value)
         if not isinstance(table, LargeTable):
             continue
         ids = np.arange(heights[owner][0] if owner in heights else table.height)
-        if isinstance(held, TableState):
+        if isinstance(value, TableState):
             places = table.find(ids)
-            values[name] = np.full((len(ids), table.width), held.value, table.dtype)
-            values[name][places >= 0] = table.take(places[places >= 0])[:, held.number]
+            values[name] = np.full((len(ids), table.width), value.value, table.dtype)
+            values[name][places >= 0] = table.take(places[places >= 0])[:, value.number]
         else:
             values[name] = table.look_up(ids)
             say_beyond(name, table.index.ids_by_place, len(ids))

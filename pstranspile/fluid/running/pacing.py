@@ -43,7 +43,7 @@ def without_steps(program: Program, unwritten_names: Iterable[str]) -> Program:
     return part_of(program, kept)
 
 
-class Around:
+class SurroundingOps:
     """The ops of block 0 before and after the op that serves, which run in the scope of the script.
 
     The later ones can read what the earlier ones write, as if they were one program.
@@ -106,10 +106,10 @@ runs in others.
 """
 
 
-class Turned(NamedTuple):
+class PacedJob(NamedTuple):
     """A job whose trainers run a derived program instead of the main one in most steps."""
 
-    besides: Mapping[str, Program]
+    derived_programs: Mapping[str, Program]
     """The derived programs of the source, by name."""
     text: str
     """A text that says which program each step of the source runs, in the form that `check` takes."""

@@ -21,7 +21,7 @@ from pstranspile.ir.types import OpRole
 from pstranspile.ir.user_warnings import warn
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound_ops import BoundOp
-from pstranspile.runtime.run.watchers import Cost, NotFinite, Profile
+from pstranspile.runtime.run.watchers import Cost, FiniteCheck, Profile
 
 # Handlers that receive variables at regular intervals while a program is trained on a data set.
 
@@ -92,7 +92,7 @@ KEYS = ("default", *_ORDERS)
 """The keys by which the rows of a table can be sorted."""
 
 
-class Timed(NamedTuple):
+class TimedOp(NamedTuple):
     """An op that ran: its type, its end in nanoseconds since 1970, and its duration in nanoseconds."""
 
     op_type: str
@@ -108,12 +108,12 @@ class Profiler(Profile):
     def __init__(self) -> None:
         super().__init__()
         self.start = time.time_ns()
-        self.timed: list[Timed] = []
+        self.timed_ops: list[TimedOp] = []
 
     def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:
         """Records the duration of an op that has just ended."""
         super().__call__(bound, outputs, seconds)
-        self.timed.append(Timed(bound.op.type, time.time_ns(), int(seconds * 1e9)))
+        self.timed_ops.append(TimedOp(bound.op.type, time.time_ns(), int(seconds * 1e9)))
 
     def report(self, key: str) -> str:
         """A table in Fluid's columns, with the op types sorted by `key`, the largest first, or else in the order of
@@ -127,7 +127,7 @@ class Profiler(Profile):
         width = max([len(cost.op_type) for cost in costs], default=2)
         order = key if key in _ORDERS else "first end"
         lines = [
-            f"Profile of {elapsed:.3f} ms, {total * 1e3:.3f} ms of it in {len(self.timed)} ops; "
+            f"Profile of {elapsed:.3f} ms, {total * 1e3:.3f} ms of it in {len(self.timed_ops)} ops; "
             f"times in ms, by {order}",
             f"{'Event':<{width}} {'Calls':>8} {'Total':>12} {'Min.':>10} {'Max.':>10} {'Ave.':>10} {'Ratio.':>8}",
         ]
@@ -146,7 +146,7 @@ class Profiler(Profile):
         from pstranspile.fluid.proto import Profile  # protobuf is slow to import
 
         profile = Profile(start_ns=self.start, end_ns=time.time_ns())
-        for op_type, end, duration in self.timed:
+        for op_type, end, duration in self.timed_ops:
             profile.events.add(name=op_type, start_ns=end - duration, end_ns=end, device_id=-1, type=0)
         path.write_bytes(profile.SerializeToString())
 
@@ -226,7 +226,7 @@ def tell_run(program: Any) -> None:
     _ALONE.running(program)
 
 
-class _Alone:
+class _LoneProcessWatcher:
     """The watcher that warns when the processes of a job train without each other."""
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class _Alone:
             )
 
 
-_ALONE = _Alone()
+_ALONE = _LoneProcessWatcher()
 
 
 # `FLAGS_check_nan_inf`: runs stop at the first op that writes NaN or infinity.
@@ -267,7 +267,7 @@ def _environment_list(name: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, "").split(",") if part.strip()]
 
 
-class Finite(NotFinite):
+class FluidFiniteCheck(FiniteCheck):
     """Stops a run at NaN or infinity, except in the ops, roles and variables that `PADDLE_INF_NAN_SKIP_...` of the
     environment name.
     """
@@ -294,6 +294,6 @@ class Finite(NotFinite):
             raise
 
 
-def watchers() -> tuple[NotFinite | Profiler, ...]:
+def watchers() -> tuple[FiniteCheck | Profiler, ...]:
     """The watchers of a run, according to the present flags and the script's profilers."""
-    return (*active, Finite()) if FLAGS["FLAGS_check_nan_inf"] else tuple(active)
+    return (*active, FluidFiniteCheck()) if FLAGS["FLAGS_check_nan_inf"] else tuple(active)

@@ -27,7 +27,7 @@ from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.machines import Machine, NoTrainer, ServerMachine, TrainerMachine, require_trainer
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.flags import whole
-from pstranspile.fluid.running.pacing import Turned
+from pstranspile.fluid.running.pacing import PacedJob
 from pstranspile.fluid.running.watchers import tell_transpiled
 from pstranspile.ir.diagnostics import did_you_mean, error
 from pstranspile.ir.model import MAIN, STARTUP, FrozenMap, Module, Op, Program, Role
@@ -37,7 +37,7 @@ from pstranspile.ops import schema_of
 # The collective transpilers.
 
 
-class Transpiled(NamedTuple):
+class TrainerPrograms(NamedTuple):
     """The programs of one trainer, in the order in which `transpile` takes them."""
 
     startup_program: Program
@@ -65,7 +65,7 @@ class Collective:
         endpoints: str | Sequence[str],
         current_endpoint: str,
         wait_port: bool,
-    ) -> Transpiled:
+    ) -> TrainerPrograms:
         """The programs of trainer `rank` of those at `endpoints` (a list, or comma-separated).
 
         `wait_port` is part of Fluid's signature and has no effect: programs are made without contacting anyone. Raises
@@ -80,7 +80,7 @@ class Collective:
         check_rank(job, rank, current_endpoint)
         self._compiled = compile(Module(FrozenMap({MAIN: main_program, STARTUP: startup_program})), job)
         role = self._compiled.trainer(rank)
-        return Transpiled(role.startup, role.main)
+        return TrainerPrograms(role.startup, role.main)
 
     @property
     def result(self) -> Compiled:
@@ -306,9 +306,9 @@ class DistributeTranspiler:
         self._servers: dict[str, ServerMachine] = {}
         self._ports: dict[str, str] = {}
         """The endpoints that replace those with port 0."""
-        self._turned: Turned | None = None
+        self._turned: PacedJob | None = None
 
-    def take_turns(self, turned: Turned) -> None:
+    def take_turns(self, turned: PacedJob) -> None:
         """Makes the trainers that `transpile` creates run other programs than the main one in some steps."""
         self._turned = turned
 
@@ -361,7 +361,7 @@ class DistributeTranspiler:
         job = Job(servers, trainers, trainer_id=0 if beyond else trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
-        besides: Mapping[str, Program] = self._turned.besides if self._turned else {}
+        besides: Mapping[str, Program] = self._turned.derived_programs if self._turned else {}
         module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP), **besides}))
         self._compiled = compile(module, job)
         _draw_names(self._compiled.plan)

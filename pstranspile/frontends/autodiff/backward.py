@@ -71,20 +71,20 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
     gradients: dict[str, str] = {}
     carried = _carried_through(draft, block)
     ops = draft.blocks[block].ops
-    kept: list[Op] = []
+    kept_ops: list[Op] = []
     for op in ops[start:]:
         sub_block = op.attrs.get("sub_block")
         if isinstance(sub_block, BlockRef):
             gradients |= declare_gradients(draft, int(sub_block), 0, variable_of)
         if _idle(draft, block, op, carried):
             continue
-        kept.append(op)
+        kept_ops.append(op)
         if op.type == "sum":
             _declare_dropped_terms(draft, block, op)
         for name in _declare_outputs(draft, block, op):
             if name in variable_of:
                 gradients[variable_of[name]] = name
-    ops[start:] = kept
+    ops[start:] = kept_ops
     return gradients
 
 
@@ -357,7 +357,7 @@ class _Naming:
                 continue
             inputs = rename_variables(op.inputs, names.current_names)
             if not keeps_value(op):
-                for name in forward.after[index]:
+                for name in forward.written_versions[index]:
                     self._next(number, name, names)
             ops.append(op._replace(inputs=inputs, outputs=rename_variables(op.outputs, names.current_names)))
         ops += [self._copy(names.current_names[name], outside.get(name, name), forward.ops[-1]) for name in changed]
@@ -369,7 +369,7 @@ class _Naming:
         """
         return {
             name: writes
-            for name, writes in forward.last.items()
+            for name, writes in forward.last_versions.items()
             if name in forward.block.vars
             and self._is_versioned(forward, name)
             and writes + _reads_initial(forward, name, False) > 1
@@ -385,7 +385,11 @@ class _Naming:
         slot = _TAKES.get(op.type, "")
         taken = dict.fromkeys(op.inputs.get(slot, ()))
         inner = Forward(self.program, inner_block(self.program, op))
-        changed = [name for name in inner.last if name in forward.after[index] and self._is_versioned(forward, name)]
+        changed = [
+            name
+            for name in inner.last_versions
+            if name in forward.written_versions[index] and self._is_versioned(forward, name)
+        ]
         changed = [name for name in changed if slot and name not in inner.block.vars]
         valued = frozenset(names.valued_names)
         for name in changed:
@@ -444,7 +448,7 @@ class _CurrentNames(NamedTuple):
 
 def _reads_initial(forward: Forward, name: str, valued: bool) -> bool:
     """Whether an op reads the value that a variable has when the block starts."""
-    for op, after in zip(forward.ops, forward.after, strict=True):
+    for op, after in zip(forward.ops, forward.written_versions, strict=True):
         if name in op.input_names:
             return True
         if name in after:
@@ -626,16 +630,16 @@ def without_unwanted(ops: Iterable[Op], unwanted: set[str]) -> list[Op]:
     before it gives zeros.
     """
     kept = [op for op in ops if not _removable(op, unwanted)]
-    made: list[Op] = []
+    wanted_ops: list[Op] = []
     for op in kept:
         for _, names in sorted(op.inputs.items()):
             for name in names:
                 if SUFFIX in name and name in unwanted:
                     like = {"X": (variable_of_gradient(name),)}
                     zeros = bare_op("fill_zeros_like", like, {"Out": (name,)}, {"op_device": ""})
-                    made.append(zeros._replace(origin=op.origin))
-        made.append(op)
-    return made
+                    wanted_ops.append(zeros._replace(origin=op.origin))
+        wanted_ops.append(op)
+    return wanted_ops
 
 
 def _removable(op: Op, unwanted: set[str]) -> bool:
@@ -793,7 +797,7 @@ def _append(
     around, producer = _blocks_around(draft), _mark_loss(draft, loss)
     unwanted = unwanted_gradients(draft, floats=own_names)
     unwanted[0].update(map(gradient_name, no_grad))
-    made = Backward(draft, unwanted, earlier, own_names, placed)
+    backward = Backward(draft, unwanted, earlier, own_names, placed)
     into = trained_block(draft)
     if into is None:
         with draft.enter_block(draft.block.parent):
@@ -804,13 +808,13 @@ def _append(
         targets, reached = {loss}, {gradient_name(loss)} if earlier else None
         for number in around:
             path = _path(draft, number, targets, unwanted[number])
-            made.append(number, path, reached, into=into)
+            backward.append(number, path, reached, into=into)
             targets.update(name for op in path for name in op.input_names)
         if len(around) > 1:  # the gradients of variables that several of the blocks read
             whole = sum_partial_gradients(block.ops[start:], into)
             block.ops[start:] = [op if op.role else op._replace(role=OpRole.BACKWARD) for op in whole]
-        mint_again(draft, start, made)
-        grads = declare_gradients(draft, into, start, made.variable_of)
+        mint_again(draft, start, backward)
+        grads = declare_gradients(draft, into, start, backward.variable_of)
         return _pair_gradients(draft, grads, parameters)
 
 
@@ -1001,15 +1005,15 @@ class Backward:
 
 
 def _leading_back(ops: Iterable[Op], reached: set[str]) -> list[Op]:
-    kept: list[Op] = []
+    kept_ops: list[Op] = []
     for op in ops:
         read = [name for name in op.input_names if SUFFIX in name]
         if any(name in reached for name in read):
-            kept.append(op)
+            kept_ops.append(op)
             reached.update(op.output_names)
         elif not read:
             break
-    return kept
+    return kept_ops
 
 
 def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
@@ -1027,7 +1031,7 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
 def _zero_gradient_ops(draft: Draft, block: int, forward: Op) -> list[Op]:
     """Ops that set to zero the gradients of variables that a sub-block overwrites without reading them."""
     written = {name for op in draft.blocks[block].ops for name in op.output_names}
-    made: list[Op] = []
+    zero_ops: list[Op] = []
     for name in forward.output_names:
         gradient, var = gradient_name(name), draft.find(name, block)
         if var is None or var.kind is not VarKind.LOD_TENSOR or var.dtype not in FLOATS or name in draft.stop_gradient:
@@ -1035,8 +1039,8 @@ def _zero_gradient_ops(draft: Draft, block: int, forward: Op) -> list[Op]:
         if name in [*forward.input_names] and gradient not in written:
             like = gradient if forward.type == "while" else name  # the gradient block of a loop reads it
             zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
-            made.append(zeros._replace(role=OpRole.BACKWARD, origin=_gradient_origin(forward.origin)))
-    return made
+            zero_ops.append(zeros._replace(role=OpRole.BACKWARD, origin=_gradient_origin(forward.origin)))
+    return zero_ops
 
 
 def mint_again(draft: Draft, start: int, backward: Backward) -> None:

@@ -120,7 +120,7 @@ def _nothing_to_train(loss: str) -> Diagnostic:
     return Diagnostic("no-trainable-parameters", f"no trainable parameter leads to the loss %{loss}")
 
 
-class Applied(NamedTuple):
+class AppliedGradients(NamedTuple):
     """The result of `apply_gradients`: each parameter with the gradient of its update, the ops, the states and the
     rate.
     """
@@ -140,7 +140,7 @@ def apply_gradients(
     optimizer: Optimizer,
     rate: float | Value,
     of_loss: DType | None = None,
-) -> Applied:
+) -> AppliedGradients:
     """Appends clipping, regularisation and updates for these gradients, in alphabetical order of the parameters.
 
     A learning rate that is a number becomes a variable of the loss's element type (default: f32).
@@ -151,7 +151,7 @@ def apply_gradients(
 
 def _apply_gradients(
     draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value, of_loss: DType | None
-) -> Applied:
+) -> AppliedGradients:
     ordered = sorted(pairs, key=lambda pair: pair.param)
     updates = _Updates(draft, optimizer, rate, of_loss or DType.FP32)
     table = distributed_table(draft)
@@ -166,7 +166,7 @@ def _apply_gradients(
     before = len(draft.block.ops)
     updates.append(final)
     made = (*draft.block.ops[before:], *of_tables)
-    return Applied((*final, *tables), made, updates.states, updates.declared_rate())
+    return AppliedGradients((*final, *tables), made, updates.states, updates.declared_rate())
 
 
 def distributed_table(draft: Draft) -> str | None:

@@ -151,7 +151,7 @@ class Update(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Common:
+class _OptimizerSettings:
     """The settings of every optimizer: weight decay, clipping, and a prefix for the names of its state."""
 
     regularizer: Regularizer | None = None
@@ -160,7 +160,7 @@ class _Common:
 
 
 @dataclass(frozen=True)
-class Optimizer(_Common, ABC):
+class Optimizer(_OptimizerSettings, ABC):
     """Base class of optimizers; `update(param)` gives the update op of a parameter."""
 
     learning_rate: Rate = 0.001

@@ -396,7 +396,7 @@ class Draft:
         """Sets the main program back to an earlier state."""
         self.blocks[:] = [BlockDraft(block) for block in state.blocks]
         self.names.restore(state.names)
-        self.stop_gradient = set(state.stopped)
+        self.stop_gradient = set(state.stopped_names)
 
     def sibling(self) -> Draft:
         """A draft of another, empty main program with the same startup program, names and scopes."""
@@ -787,4 +787,4 @@ class DraftState(NamedTuple):
 
     blocks: tuple[Block, ...]
     names: dict[str, int]
-    stopped: frozenset[str]
+    stopped_names: frozenset[str]

@@ -163,8 +163,8 @@ def _step_scopes(draft: Draft) -> Value:
 
 class _Memory(NamedTuple):
     start: Value
-    before: Value
-    after: Value | None = None
+    previous_value: Value
+    next_value: Value | None = None
 
 
 class StaticRNN:
@@ -235,7 +235,7 @@ class StaticRNN:
 
     def update_memory(self, memory: Value, value: Value) -> None:
         """Passes `value` on to the next step."""
-        self._memories[memory.name] = self._memories[memory.name]._replace(after=value)
+        self._memories[memory.name] = self._memories[memory.name]._replace(next_value=value)
 
     def step_output(self, value: Value) -> None:
         """Makes this step's value part of the output."""
@@ -263,10 +263,10 @@ class StaticRNN:
         before: list[str] = []
         after: list[str] = []
         for memory in self._memories.values():
-            if memory.after is None:
+            if memory.next_value is None:
                 raise ValueError(f"the memory that starts with %{memory.start.name} is never updated")
-            before.append(memory.before.name)
-            after.append(self._append_memory_helper(memory.after).name)
+            before.append(memory.previous_value.name)
+            after.append(self._append_memory_helper(memory.next_value).name)
         return before, after
 
     def _parameters(self, inner: BlockDraft) -> list[str]:

@@ -274,15 +274,17 @@ def fc(
     Several inputs have a weight each, and their products are added; `param_attr` may then be a list.
     """
     inputs = [x] if isinstance(x, Value) else list(x)
-    given = [param_attr] * len(inputs) if param_attr is None or isinstance(param_attr, Single) else list(param_attr)
-    if len(given) != len(inputs):
-        raise ValueError(f"fc has {len(inputs)} inputs and {len(given)} param_attr")
+    param_attrs = (
+        [param_attr] * len(inputs) if param_attr is None or isinstance(param_attr, Single) else list(param_attr)
+    )
+    if len(param_attrs) != len(inputs):
+        raise ValueError(f"fc has {len(inputs)} inputs and {len(param_attrs)} param_attr")
     draft = inputs[0].draft
     if size == 0:  # Fluid's mul refuses a weight without elements
         raise ValueError("the size of fc is 0, it must be at least 1")
     minted = name_layer(draft, "fc", name)
     products: list[Value] = []
-    for value, attr in zip(inputs, given, strict=True):
+    for value, attr in zip(inputs, param_attrs, strict=True):
         at = len(value.shape) - 1 if num_flatten_dims == -1 else num_flatten_dims
         num_flatten_dims = at
         rows = math.prod(value.shape[at:])

@@ -16,7 +16,7 @@ from pstranspile.ir.types import DType, element_type
 # Selection of instances by their tags.
 
 
-class Tagged(NamedTuple):
+class TaggedInstances(NamedTuple):
     """The selected instances, and the weight of each in the loss, f32[instances, 1]; the weight is 0 if none was
     selected.
     """
@@ -27,7 +27,7 @@ class Tagged(NamedTuple):
 
 def filter_by_instag(
     instances: Value, tags: Value, wanted: Value, is_lod: bool, *, out_val_if_empty: int = 0
-) -> Tagged:
+) -> TaggedInstances:
     """The instances that have one of the tags `wanted`. `is_lod`: an instance is a sequence, not a row."""
     inputs = {"Ins": instances, "Ins_tag": tags, "Filter_tag": wanted}
     outputs = {"Out": instances.dtype, "LossWeight": DType.FP64, "IndexMap": tags.dtype}
@@ -35,7 +35,7 @@ def filter_by_instag(
     out, weight, places = layer_outputs("filter_by_instag", inputs, outputs, attrs)
     weight.redeclare_dims([-1, 1])
     places.redeclare_dims([-1, 2])  # one column too few, as in Fluid
-    return Tagged(out, weight)
+    return TaggedInstances(out, weight)
 
 
 # Layers for sequence labelling: conditional random fields, connectionist temporal classification, edit distance.

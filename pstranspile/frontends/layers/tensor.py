@@ -19,7 +19,7 @@ Numbers: TypeAlias = Sequence["int | Value"] | Value
 """Integers, each a number or a value [1]; or one value that holds all of them."""
 
 
-class Mixed(NamedTuple):
+class MixedNumbers(NamedTuple):
     """Numbers in the form that an op takes."""
 
     attribute: list[int] | None
@@ -44,7 +44,7 @@ class Mixed(NamedTuple):
 
 def mixed_numbers(
     numbers: Numbers, constant: Callable[[int], Value], *, narrow: bool = False, truncated: bool = False
-) -> Mixed:
+) -> MixedNumbers:
     """The numbers in the form that an op takes. Values are marked to get no gradient. `constant` converts a number to a
     value [1].
 
@@ -55,11 +55,11 @@ def mixed_numbers(
         return cast(value.stopped(), "int32") if narrow and value.dtype is DType.INT64 else value.stopped()
 
     if isinstance(numbers, Value):
-        return Mixed(None, read(numbers), [])
+        return MixedNumbers(None, read(numbers), [])
     known = [-1 if isinstance(number, Value) else whole_dim(number, truncated=truncated) for number in numbers]
     if not any(isinstance(number, Value) for number in numbers):
-        return Mixed(known, None, [])
-    return Mixed(
+        return MixedNumbers(known, None, [])
+    return MixedNumbers(
         known, None, [read(n) if isinstance(n, Value) else constant(whole_dim(n, truncated=truncated)) for n in numbers]
     )
 

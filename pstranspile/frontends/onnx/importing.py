@@ -42,7 +42,7 @@ class Cost(NamedTuple):
     work: int
 
 
-class _Made(NamedTuple):
+class _ResultSize(NamedTuple):
     """A result of a node: its dims, and the bytes of an element."""
 
     dims: tuple[int, ...]
@@ -149,7 +149,7 @@ _WORK: dict[str, Work] = {
 
 def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None:
     """The cost of computing a node; None if it can't be determined before, or for nodes that are never computed."""
-    given = [arrays[name] for name in node.input if name]
+    inputs = [arrays[name] for name in node.input if name]
     if node.op_type == "Constant":
         return _of_constant(node)
     if node.op_type not in _WORK:
@@ -159,8 +159,8 @@ def cost_of(node: Any, arrays: Mapping[str, Array], version: int) -> Cost | None
         return None
     counts = [math.prod(held.dims) for held in made]
     size = sum(count * held.width for count, held in zip(counts, made, strict=True))
-    handled = sum(array.size for array in given) + sum(counts)
-    return Cost(size, _WORK[node.op_type](node, given, handled))
+    handled = sum(array.size for array in inputs) + sum(counts)
+    return Cost(size, _WORK[node.op_type](node, inputs, handled))
 
 
 def _of_constant(node: Any) -> Cost:
@@ -176,7 +176,7 @@ _INFERRED_OF = 4096
 """The most elements of an input whose values, such as dims, are given to ONNX for inferring the dims of results."""
 
 
-def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Made] | None:
+def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_ResultSize] | None:
     """The results of a node as ONNX infers them; None if it can't infer them."""
     onnx = library()
     types = {name: onnx.helper.make_tensor_type_proto(_number(array), array.shape) for name, array in arrays.items()}
@@ -191,15 +191,15 @@ def _results(node: Any, arrays: Mapping[str, Array], version: int) -> list[_Made
         inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, small, opset_imports=sets)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return None
-    made: list[_Made] = []
+    results: list[_ResultSize] = []
     for name in filter(None, node.output):
         tensor = inferred[name].tensor_type if name in inferred else None
         if tensor is None or not tensor.HasField("shape"):
             return None
         if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
             return None
-        made.append(_Made(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
-    return made
+        results.append(_ResultSize(tuple(dim.dim_value for dim in tensor.shape.dim), _width(tensor.elem_type)))
+    return results
 
 
 def _width(kind: int) -> int:
@@ -334,7 +334,7 @@ class Bodies:
     def __init__(self, model: Any, version: int):
         self._functions = {(made.domain, made.name): made for made in model.functions}
         self._version = version
-        self._inside: list[tuple[str, str]] = []
+        self._open_functions: list[tuple[str, str]] = []
 
     def read(self, node: Any, reading: GraphReading, read: Read) -> bool:
         """Expands a node that is a function into the nodes of the function's body, and reads these. Returns False for
@@ -344,13 +344,13 @@ class Bodies:
         body = self._functions.get(key) or (self._of_schema(node, reading) if key[0] in ("", "ai.onnx") else None)
         if body is None:
             return False
-        if key in self._inside:
+        if key in self._open_functions:
             raise Refused("it is a function that stands for itself")
-        self._inside.append(key)
+        self._open_functions.append(key)
         try:
             self._inline(node, body, reading, read)
         finally:
-            self._inside.pop()
+            self._open_functions.pop()
         return True
 
     def _defaults(self, node: Any) -> dict[str, Any]:
@@ -413,18 +413,18 @@ def _fill(node: Any, given: Mapping[str, Any]) -> None:
     """Replaces attributes that refer to attributes of the function by their values, and removes those
     without a value.
     """
-    kept: list[Any] = []
-    for held in node.attribute:
-        if held.ref_attr_name:
-            if held.ref_attr_name not in given:
+    attributes: list[Any] = []
+    for node_attribute in node.attribute:
+        if node_attribute.ref_attr_name:
+            if node_attribute.ref_attr_name not in given:
                 continue
             copy = library().AttributeProto()
-            copy.CopyFrom(given[held.ref_attr_name])
-            copy.name = held.name
-            kept.append(copy)
+            copy.CopyFrom(given[node_attribute.ref_attr_name])
+            copy.name = node_attribute.name
+            attributes.append(copy)
         else:
-            kept.append(held)
-    made = library().NodeProto(attribute=kept)
+            attributes.append(node_attribute)
+    made = library().NodeProto(attribute=attributes)
     del node.attribute[:]
     node.attribute.extend(made.attribute)
 
@@ -493,7 +493,7 @@ _MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError)
 """The exceptions that readers raise for attributes that ONNX's own checks accept, such as an unknown mode."""
 
 
-class Imported(NamedTuple):
+class ImportedModel(NamedTuple):
     """A module, the values of its persistable variables, and the variables of the model's outputs."""
 
     module: Module
@@ -501,7 +501,7 @@ class Imported(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
+def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> ImportedModel:
     """The network in an ONNX model. Variables have the names of the model's values.
 
     Weights become parameters, other constants become persistable variables (`weights_of` separates the two). The
@@ -538,7 +538,7 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
         outputs = tuple(reading.finish(value.name) for value in model.graph.output)
     except Refused as reason:
         raise DiagnosticError([error("onnx-op", f"an output: {reason}", Location(file))]) from None
-    return Imported(reading.module(), reading.values, outputs)
+    return ImportedModel(reading.module(), reading.values, outputs)
 
 
 def readers() -> Mapping[str, Reader]:

@@ -73,17 +73,17 @@ def _require_external(model: Any, folder: str, held: int) -> None:
     for tensor in _tensors(model.graph, [node for made in model.functions for node in made.node]):
         if tensor.data_location != tensor.EXTERNAL:
             continue
-        given = {entry.key: entry.value for entry in tensor.external_data}
-        path = Path(folder, given.get("location", ""))
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        path = Path(folder, entries.get("location", ""))
         if not path.is_file():
             continue  # ONNX reports why the file can't be opened
         there = path.stat()
         files[there.st_dev, there.st_ino] = there.st_size
-        numbers = [given.get("offset") or "0", given.get("length") or "0"]
+        numbers = [entries.get("offset") or "0", entries.get("length") or "0"]
         if not all(re.fullmatch("[0-9]{1,19}", number) for number in numbers):
             raise ValueError(f"the data of {tensor.name} begin, or end, at what is no number of bytes")
         offset, length = map(int, numbers)
-        size = length if given.get("length") else there.st_size - offset
+        size = length if entries.get("length") else there.st_size - offset
         if size != _bytes_of(tensor):
             raise ValueError(f"{tensor.name} has {_bytes_of(tensor)} bytes by its dims, and {size} in {path.name}")
         total += size
@@ -226,13 +226,15 @@ def symbols_of(model: Any) -> dict[str, Symbols]:
     bare.graph.name = graph.name
     bare.graph.node.extend(node for node in graph.node if node.op_type not in _LARGE)
     bare.graph.output.extend(graph.output)
-    given = {held.name: held for held in graph.input}
-    for held in graph.initializer:
-        if held.ByteSize() < _SMALL:
-            bare.graph.initializer.append(held)
-        elif held.name not in given:
-            given[held.name] = onnx.helper.make_tensor_value_info(held.name, held.data_type, held.dims)
-    bare.graph.input.extend(given.values())
+    value_infos = {held.name: held for held in graph.input}
+    for initializer in graph.initializer:
+        if initializer.ByteSize() < _SMALL:
+            bare.graph.initializer.append(initializer)
+        elif initializer.name not in value_infos:
+            value_infos[initializer.name] = onnx.helper.make_tensor_value_info(
+                initializer.name, initializer.data_type, initializer.dims
+            )
+    bare.graph.input.extend(value_infos.values())
     for at, value in enumerate(bare.graph.input):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") and not dim.dim_param:
@@ -242,11 +244,11 @@ def symbols_of(model: Any) -> dict[str, Symbols]:
     _replace_costly_nodes(bare)
     inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     result: dict[str, Symbols] = {}
-    for held in (*inferred.input, *inferred.value_info, *inferred.output):
-        if held.type.HasField("tensor_type") and held.type.tensor_type.HasField("shape"):
-            result[held.name] = tuple(
+    for value_info in (*inferred.input, *inferred.value_info, *inferred.output):
+        if value_info.type.HasField("tensor_type") and value_info.type.tensor_type.HasField("shape"):
+            result[value_info.name] = tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-                for dim in held.type.tensor_type.shape.dim
+                for dim in value_info.type.tensor_type.shape.dim
             )
     return result
 
@@ -269,7 +271,7 @@ def _replace_costly_nodes(bare: Any) -> None:
     for held in bare.graph.initializer:
         types[held.name] = onnx.helper.make_tensor_value_info(held.name, held.data_type, held.dims)
     version, left = version_of(bare), _ELEMENTS
-    kept: list[Any] = []
+    nodes: list[Any] = []
     for node in bare.graph.node:
         if _handles_elements(node.op_type, version):
             sizes = [_length(types.get(name)) for name in node.input if name]
@@ -278,9 +280,9 @@ def _replace_costly_nodes(bare: Any) -> None:
                 left += sum(sizes)
                 bare.graph.input.extend(types[name] for name in node.output if name in types)
                 continue
-        kept.append(node)
+        nodes.append(node)
     del bare.graph.node[:]
-    bare.graph.node.extend(kept)
+    bare.graph.node.extend(nodes)
 
 
 def _handles_elements(node_type: str, version: int) -> bool:

@@ -206,10 +206,10 @@ def _product(first: _Term, second: _Term, wanted: str, reading: GraphReading) ->
     )
     shared = [letter for letter in first.letters if letter in second.letters]
     sizes = dict(zip(second.letters, sizes_of(second.value, reading), strict=True))
-    own = dict(zip(first.letters, sizes_of(first.value, reading), strict=True))
+    first_sizes = dict(zip(first.letters, sizes_of(first.value, reading), strict=True))
     for letter in shared:
-        if own[letter] != sizes[letter] and not is_code(own[letter]) and not is_code(sizes[letter]):
-            raise Refused(f"a dim of it has {own[letter]} elements in one input and {sizes[letter]} in another")
+        if first_sizes[letter] != sizes[letter] and not is_code(first_sizes[letter]) and not is_code(sizes[letter]):
+            raise Refused(f"a dim of it has {first_sizes[letter]} elements in one input and {sizes[letter]} in another")
     summed = [letter for letter in shared if letter not in wanted]
     if not summed:
         return _spread(first, second, wanted, reading)
@@ -220,7 +220,7 @@ def _product(first: _Term, second: _Term, wanted: str, reading: GraphReading) ->
     left = _matrices(_transpose_term(first, batch + rows + inner, reading), len(batch), len(rows), reading)
     right = _matrices(_transpose_term(second, batch + inner + columns, reading), len(batch), len(inner), reading)
     product = reading.op_result("matmul", left, X=left, Y=right)
-    sizes |= own
+    sizes |= first_sizes
     made = _Term(reading.temp(product), batch + rows + columns)
     if len(rows) == len(columns) == 1:
         made = made._replace(value=product)

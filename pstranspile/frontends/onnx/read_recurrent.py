@@ -38,7 +38,7 @@ class _Net(NamedTuple):
         return Value(self.reading.draft, self.reading.name(name))
 
 
-class _Way(NamedTuple):
+class _DirectionResults(NamedTuple):
     """The results of one direction: all of its outputs, and its states after the last step."""
 
     outputs: str
@@ -48,19 +48,19 @@ class _Way(NamedTuple):
 
 @onnx_reader("RNN", "GRU", "LSTM")
 def _recurrent(node: Any, reading: GraphReading) -> None:
-    given: dict[str, str] = dict(zip(_INPUTS, [*node.input, *[""] * len(_INPUTS)], strict=False))
+    inputs: dict[str, str] = dict(zip(_INPUTS, [*node.input, *[""] * len(_INPUTS)], strict=False))
     batch_first = bool(attribute(node, "layout", 0))
     if batch_first:
         for name in ("x", "h", "c"):
-            if given[name]:
-                given[name] = _swap_first_dims(given[name], reading)
+            if inputs[name]:
+                inputs[name] = _swap_first_dims(inputs[name], reading)
     way = attribute(node, "direction", "forward")
     directions = 2 if way == "bidirectional" else 1
     net = _Net(
         node.op_type,
-        given,
+        inputs,
         _functions(node, directions),
-        attribute(node, "hidden_size") or reading.dims(given["r"])[-1],
+        attribute(node, "hidden_size") or reading.dims(inputs["r"])[-1],
         directions,
         float(attribute(node, "clip", 0.0)),
         node,
@@ -88,16 +88,16 @@ def _with_dim(value: str, axis: int, reading: GraphReading) -> str:
 
 
 def _concat_directions(parts: list[str], out: str, axis: int, batch_first: bool, reading: GraphReading) -> None:
-    made = reading.temp(out) if batch_first else out
+    result = reading.temp(out) if batch_first else out
     if len(parts) > 1:
-        reading.op("concat", {"X": parts}, {"Out": made}, axis=axis)
+        reading.op("concat", {"X": parts}, {"Out": result}, axis=axis)
     else:
-        reading.op("assign", {"X": parts[0]}, {"Out": made})
+        reading.op("assign", {"X": parts[0]}, {"Out": result})
     if (
         batch_first
     ):  # [steps, directions, rows, ...] as [rows, steps, directions, ...], states as [rows, directions, ...]
         order = [2, 0, 1, 3] if axis else [1, 0, 2]
-        transpose(made, out, order, reading)
+        transpose(result, out, order, reading)
 
 
 # The functions of gates
@@ -129,7 +129,7 @@ def _function(op_type: str, **attrs: object) -> Function:
 # One direction
 
 
-def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
+def _direction(net: _Net, at: int, *, backwards: bool) -> _DirectionResults:
     reading, gates = net.reading, _GATES[net.kind]
     x = net.input_names["x"]
     if backwards:
@@ -152,7 +152,7 @@ def _direction(net: _Net, at: int, *, backwards: bool) -> _Way:
     outputs, states = _steps(net, at, projected, mask, cell)
     if backwards:
         outputs = _reverse_steps(outputs, reading)
-    return _Way(outputs, *[_last_step(state, reading) for state in states], *[""] * (2 - len(states)))
+    return _DirectionResults(outputs, *[_last_step(state, reading) for state in states], *[""] * (2 - len(states)))
 
 
 def _reverse_steps(value: str, reading: GraphReading) -> str:

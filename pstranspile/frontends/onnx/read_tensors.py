@@ -721,16 +721,16 @@ def _text(value: Any) -> str:
 
 @onnx_reader("Range")
 def _range(node: Any, reading: GraphReading) -> None:
-    given: list[str] = []
+    bounds: list[str] = []
     for name in node.input:
         known = reading.known_values.get(reading.resolve_alias(name))
         if known is not None:
-            given.append(reading.size_variable(int(known)) if known.dtype.kind == "i" else name)
+            bounds.append(reading.size_variable(int(known)) if known.dtype.kind == "i" else name)
         else:
-            given.append(name)
-    kinds = {reading.tensor(name).dtype for name in given}
+            bounds.append(name)
+    kinds = {reading.tensor(name).dtype for name in bounds}
     wanted = DType.INT64 if kinds <= {DType.INT32, DType.INT64} else kinds.pop()
-    cast = [reading.as_type(name, wanted) for name in given]
+    cast = [reading.as_type(name, wanted) for name in bounds]
     out = node.output[0]
     reading.op("range", dict(zip(("Start", "End", "Step"), cast, strict=True)), {"Out": out})
     reading.draft.stop_gradient.add(out)

@@ -641,10 +641,10 @@ def _refuse_past_the_end(op: Op, graph: Graph) -> None:
 def _resize(op: Op, graph: Graph) -> None:
     _channels_first(op, "data_layout")
     refuse_given(op, "OutSize", "SizeTensor", "Scale")
-    x, made = graph.input(op, "X"), op.outputs["Out"][0]
-    dims, corners = graph.dims(made)[2:], flag(op, "align_corners")
+    x, result = graph.input(op, "X"), op.outputs["Out"][0]
+    dims, corners = graph.dims(result)[2:], flag(op, "align_corners")
     if -1 in dims:
-        raise Refused("the dims of its result are known at run time only", made)
+        raise Refused("the dims of its result are known at run time only", result)
     leading = graph.node("Shape", [x], start=0, end=2)
     sizes = graph.node("Concat", [leading, graph.constant([*dims])], axis=0)
     half = op.type == "bilinear_interp" and int_attr(op, "align_mode", 1) == 0
@@ -654,7 +654,7 @@ def _resize(op: Op, graph: Graph) -> None:
     }
     if op.type == "nearest_interp":
         attrs["nearest_mode"] = "round_prefer_ceil" if corners else "floor"
-    graph.node("Resize", [x, "", "", sizes], [made], **attrs)
+    graph.node("Resize", [x, "", "", sizes], [result], **attrs)
 
 
 @onnx_writer("pixel_shuffle")
@@ -848,7 +848,7 @@ def _model(graph: Graph, program: Program, feeds: Sequence[str], targets: Sequen
             value = graph.node("Identity", [value])
         outputs.append(value)
     inner = [info(value, variable) for value, variable in graph.variable_names.items() if value not in outputs]
-    made = helper.make_graph(
+    graph_proto = helper.make_graph(
         graph.nodes,
         name,
         [info(feed, feed) for feed in feeds],
@@ -857,7 +857,7 @@ def _model(graph: Graph, program: Program, feeds: Sequence[str], targets: Sequen
         value_info=inner,
     )
     model = helper.make_model(
-        made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="pstranspile"
+        graph_proto, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="pstranspile"
     )
     _check(model)
     return model.SerializeToString(deterministic=True)

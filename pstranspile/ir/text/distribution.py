@@ -70,17 +70,17 @@ def statements(distribution: Distribution, language: Language) -> tuple[Op, ...]
 
 
 def _placed_op(var: DistributedVar, generic: Mapping[str, AttrValue]) -> Op:
-    given: dict[str, AttrValue] = {"endpoint": var.endpoint, "shape": _attribute(var.slice_shape)}
+    attributes: dict[str, AttrValue] = {"endpoint": var.endpoint, "shape": _attribute(var.slice_shape)}
     if var.origin_shape != var.slice_shape:
-        given["origin_shape"] = _attribute(var.origin_shape)
+        attributes["origin_shape"] = _attribute(var.origin_shape)
     if var.is_slice:
-        given["is_slice"] = True
+        attributes["is_slice"] = True
     if var.block_id:
-        given["block_id"] = _attribute(var.block_id)
+        attributes["block_id"] = _attribute(var.block_id)
     if var.offset:
-        given["offset"] = _attribute(var.offset)
+        attributes["offset"] = _attribute(var.offset)
     inputs, outputs = FrozenMap({var.vtype: (var.origin,)}), FrozenMap({SLICE: (var.slice,)})
-    return Op(PLACED, inputs, outputs, FrozenMap({**generic, **given}))
+    return Op(PLACED, inputs, outputs, FrozenMap({**generic, **attributes}))
 
 
 def _attribute(value: Any) -> AttrValue:

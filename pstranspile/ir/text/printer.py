@@ -297,13 +297,13 @@ class Lines:
         return result
 
 
-class End(NamedTuple):
+class ClosingTag(NamedTuple):
     """The tag of the closing brace of a block or program."""
 
-    of: Block | Program
+    owner: Block | Program
 
 
-class Printed:
+class PrintedText:
     """The lines of a text, and the value that each line was printed from (None: the version line or an empty line)."""
 
     def __init__(self) -> None:
@@ -324,11 +324,11 @@ class Printed:
 class ProgramPrinter:
     """Prints the blocks of one program, each once, next to the first op that refers to it."""
 
-    def __init__(self, program: Program, language: Language, printed: Printed):
+    def __init__(self, program: Program, language: Language, printed: PrintedText):
         self.program = program
         self.lines = Lines(language)
         self.printed = printed
-        self.placed: set[int] = set()
+        self.printed_blocks: set[int] = set()
 
     def blocks(self) -> None:
         """Prints every block of the program."""
@@ -338,7 +338,7 @@ class ProgramPrinter:
 
     def block(self, index: int, standing_in: int, depth: int) -> None:
         """Prints a block at a nesting depth (1: directly in the program), with the blocks that its ops refer to."""
-        self.placed.add(index)
+        self.printed_blocks.add(index)
         block = self.program.blocks[index]
         indent = "  " * depth
         parent = "" if block.parent == standing_in else f" in ^{block.parent}"
@@ -353,16 +353,16 @@ class ProgramPrinter:
             self.printed.extend(texts, block.ops[start:stop])
             start = stop
             for ref in refs if depth < MAX_DEPTH else ():
-                if 0 <= ref < len(self.program.blocks) and ref not in self.placed:
+                if 0 <= ref < len(self.program.blocks) and ref not in self.printed_blocks:
                     self.block(ref, index, depth + 1)
         if index == 0:
             for rest in range(len(self.program.blocks)):
-                if rest not in self.placed:
+                if rest not in self.printed_blocks:
                     self.block(rest, 0, depth + 1)
-        self.printed.add(indent + "}", End(block))
+        self.printed.add(indent + "}", ClosingTag(block))
 
 
-def program_lines(program: Program, program_name: str, language: Language, printed: Printed) -> None:
+def program_lines(program: Program, program_name: str, language: Language, printed: PrintedText) -> None:
     """Appends the lines of one program."""
     seed = f" seed={program.random_seed}" if program.random_seed else ""
     version = "" if program.version == 0 else f" version={'none' if program.version is None else program.version}"
@@ -372,12 +372,12 @@ def program_lines(program: Program, program_name: str, language: Language, print
         texts, _ = Lines(language).ops(ops, 0, "  ")
         printed.extend(texts, map(Statement, range(len(texts))))
     ProgramPrinter(program, language, printed).blocks()
-    printed.add("}", End(program))
+    printed.add("}", ClosingTag(program))
 
 
-def module_lines(module: Module, language: Language) -> Printed:
+def module_lines(module: Module, language: Language) -> PrintedText:
     """The statements of a whole module, each in one line however long it is."""
-    printed = Printed()
+    printed = PrintedText()
     printed.add("ir 1")
     for program_name, program in module.programs.items():
         printed.add("")
@@ -392,7 +392,7 @@ def print_module(module: Module, language: Language) -> str:
 
 def print_program(program: Program, program_name: str, language: Language) -> str:
     """The canonical text of one program, without the version line. Raises ValueError as `print_module`."""
-    printed = Printed()
+    printed = PrintedText()
     program_lines(program, program_name, language, printed)
     return "\n".join([*all_wrapped(printed.lines), ""])
 
@@ -425,16 +425,16 @@ _PROGRAM = Pattern(rf"program[{BLANKS}]*@").match
 _BLOCK = Pattern(rf"block[{BLANKS}]*\^").match
 
 
-class Written(NamedTuple):
+class WrittenStatement(NamedTuple):
     """A statement as written in a text, with the comments around it."""
 
     line: int
     code: str
-    above: tuple[str, ...]
-    trailing: str
+    comments_above: tuple[str, ...]
+    trailing_comment: str
 
 
-def written_statements(text: str) -> Iterator[Written]:
+def written_statements(text: str) -> Iterator[WrittenStatement]:
     """The statements of a text without errors; the last one is empty and holds the comments that follow all others."""
     above: list[str] = []
     inside: list[str] = []
@@ -455,9 +455,9 @@ def written_statements(text: str) -> Iterator[Written]:
         if unfinished:
             inside += [comment] if comment else []
             continue
-        yield Written(start, first, (*above, *inside), comment)
+        yield WrittenStatement(start, first, (*above, *inside), comment)
         above, inside = [], []
-    yield Written(0, "", tuple(above), "")
+    yield WrittenStatement(0, "", tuple(above), "")
 
 
 def _line_of(value: object) -> int:
@@ -470,16 +470,16 @@ class _Sources:
     """Finds the written statement of each printed line. Programs must be queried in order."""
 
     def __init__(self, text: str):
-        self.at_line: dict[int, Written] = {}
-        self.ends: dict[tuple[int, int], Written] = {}
-        self.programs: list[Written] = []
-        self.distributions: list[list[Written]] = []
-        self.version: Written | None = None
-        self.last = Written(0, "", (), "")
+        self.at_line: dict[int, WrittenStatement] = {}
+        self.ends: dict[tuple[int, int], WrittenStatement] = {}
+        self.programs: list[WrittenStatement] = []
+        self.distributions: list[list[WrittenStatement]] = []
+        self.version: WrittenStatement | None = None
+        self.last_statement = WrittenStatement(0, "", (), "")
         open_at: list[int] = []
         for written in written_statements(text):
             if not written.line:
-                self.last = written
+                self.last_statement = written
             elif written.code == "}":
                 self.ends[(len(self.programs), open_at.pop())] = written
             else:
@@ -496,38 +496,38 @@ class _Sources:
                     self.version = written
         self.current = 0
 
-    def of(self, value: object) -> Written | None:
+    def of(self, value: object) -> WrittenStatement | None:
         """The statement that a printed value was read from."""
         if isinstance(value, Program):
             self.current += 1
             return self.programs[self.current - 1]
         if isinstance(value, Statement):
             return self.distributions[self.current - 1][value.number]
-        if isinstance(value, End):
-            return self.ends.get((self.current, _line_of(value.of)))
+        if isinstance(value, ClosingTag):
+            return self.ends.get((self.current, _line_of(value.owner)))
         return self.at_line.get(_line_of(value)) if value is not None else None
 
 
-def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
+def _with_comments(printed: PrintedText, sources: _Sources) -> Iterator[str]:
     assert sources.version is not None
     for position, (line, value) in enumerate(zip(printed.lines, printed.values, strict=True)):
         written = sources.version if position == 0 else sources.of(value)
         text = wrap_statement(line)
         if written is not None:
             indent = line[: len(line) - len(line.lstrip(" "))]
-            ends = isinstance(value, End)
+            ends = isinstance(value, ClosingTag)
             inner = indent + "  " if ends else indent
-            above = list(written.above)
+            above = list(written.comments_above)
             if ends and above and above[-1] == "":
                 above.pop()
             at_top = position and printed.lines[position - 1].endswith("{")
             if above and above[0] == "" and (at_top or printed.lines[position - 1] == ""):
                 above.pop(0)
             yield from (inner + comment if comment else "" for comment in above)
-            if written.trailing:
-                text = f"{text}  {written.trailing}"
+            if written.trailing_comment:
+                text = f"{text}  {written.trailing_comment}"
         yield text
-    rest = list(sources.last.above)
+    rest = list(sources.last_statement.comments_above)
     while rest and rest[-1] == "":
         rest.pop()
     yield from rest

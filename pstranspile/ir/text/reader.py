@@ -32,7 +32,7 @@ from pstranspile.ir.text.literals import VERSION, Language, read_script
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.statement import (
     BlockHead,
-    Close,
+    ClosingBrace,
     Context,
     NotAStatement,
     OpParts,
@@ -82,13 +82,13 @@ class Assembler:
     def _report(self, code: Code, message: str, location: Location, focus: str = "", *notes: Note) -> None:
         self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
 
-    def take(self, statement: OpParts | Var | BlockHead | ProgramHead | Close) -> None:
+    def take(self, statement: OpParts | Var | BlockHead | ProgramHead | ClosingBrace) -> None:
         """Adds the value of any statement but the version line to the module."""
         if isinstance(statement, OpParts):
             self.add(statement)
         elif isinstance(statement, Var):
             self.declare(statement)
-        elif isinstance(statement, Close):
+        elif isinstance(statement, ClosingBrace):
             self.close(statement.location)
         elif isinstance(statement, BlockHead):
             self.open_block(statement)

@@ -128,7 +128,7 @@ class VersionLine(NamedTuple):
     number: Token
 
 
-class Close(NamedTuple):
+class ClosingBrace(NamedTuple):
     """A `}` that ends a block or a program."""
 
     location: Location
@@ -196,7 +196,7 @@ class Literal(NamedTuple):
             element = _NEXT_ELEMENT(element.string, element.end()) if self.is_list else None
 
 
-class Written(NamedTuple):
+class WrittenAttribute(NamedTuple):
     """An attribute as written: its name, its kind (None if not written), and its literal (None for the
     form `-name`).
     """
@@ -325,10 +325,10 @@ class Statement:
         self.need(close)
         return items
 
-    def read(self) -> OpParts | Var | BlockHead | ProgramHead | VersionLine | Close:
+    def read(self) -> OpParts | Var | BlockHead | ProgramHead | VersionLine | ClosingBrace:
         """The value of the statement. Raises Refused, and then the findings of the statement do not count."""
         if self.kind == "RBRACE" and piece(self.token) == "}":
-            value: Any = Close(self.context.at(self.next()))
+            value: Any = ClosingBrace(self.context.at(self.next()))
         elif self.kind == "STRING":
             value = self.op(self.next())
         else:
@@ -510,21 +510,21 @@ class Statement:
         op_type: str,
         schema: SchemaView | None,
     ) -> Slots:
-        given: dict[str, tuple[str, ...]] = {}
+        given_slots: dict[str, tuple[str, ...]] = {}
         absent: set[str] = set()
         for name, names in slots:
             slot = self.plain(name, read_word)
-            if slot in given or slot in absent:
+            if slot in given_slots or slot in absent:
                 self.context.report("duplicate-name", f"slot `{slot}` is written twice", name)
             if names is not None:
-                given[slot] = names
+                given_slots[slot] = names
                 continue
             absent.add(slot)
             if schema is not None and slot not in schema.inputs:
                 hint = did_you_mean(slot, schema.inputs)
                 self.context.report("unknown-absent-slot", f"{op_type} has no input `{slot}`{hint}", name)
         merged = {slot: names for slot, names in base.items() if slot not in absent}
-        merged.update(given)
+        merged.update(given_slots)
         return FrozenMap(merged) if merged else EMPTY
 
     def _role(self) -> tuple[OpRole | None, tuple[str, ...], bool]:
@@ -563,15 +563,15 @@ class Statement:
 
     # Attributes: from the literal, the schema and the written kind to a typed value.
 
-    def _braces(self) -> list[Written]:
+    def _braces(self) -> list[WrittenAttribute]:
         """Reads the attributes in braces, as written."""
         self.need("LBRACE")
         return self.read_list("RBRACE", self._attribute)
 
-    def _attribute(self) -> Written:
+    def _attribute(self) -> WrittenAttribute:
         """Reads an attribute: `name=literal`, `name:kind=literal` or `-name`."""
         if self.accept("MINUS"):
-            return Written(self.name(), None, None)
+            return WrittenAttribute(self.name(), None, None)
         name = self.name()
         kind = self.need("WORD") if self.accept("COLON") else None
         if self.kind != "EQUAL":
@@ -579,9 +579,9 @@ class Statement:
         self.look(self.token.end(), _LITERAL)
         value = self.token
         if value.lastgroup == "LSQB":
-            return Written(name, kind, self._list())
+            return WrittenAttribute(name, kind, self._list())
         self.next()
-        return Written(name, kind, Literal(value, False, {_natural_kind(value): value}))
+        return WrittenAttribute(name, kind, Literal(value, False, {_natural_kind(value): value}))
 
     def _list(self) -> Literal:
         """Takes a list, the `[` of which is the next piece."""
@@ -602,7 +602,7 @@ class Statement:
         """Reads the attributes in braces and adds the defaults of the op type: (attributes, role variables as
         `merge_attributes` gives them).
         """
-        given: dict[str, AttrValue] = {}
+        given_values: dict[str, AttrValue] = {}
         absent: set[str] = set()
         seen: set[str] = set()
         language = self.context.language
@@ -621,11 +621,11 @@ class Statement:
                 continue
             kind = self._kind(written, written.literal, attribute, op_type, schema)
             if kind is not None:
-                given[attribute] = self._value(written.literal, kind)
-        return merge_attributes(given, frozenset(absent), language.defaults(schema))
+                given_values[attribute] = self._value(written.literal, kind)
+        return merge_attributes(given_values, frozenset(absent), language.defaults(schema))
 
     def _kind(
-        self, written: Written, literal: Literal, attribute: str, op_type: str, schema: SchemaView | None
+        self, written: WrittenAttribute, literal: Literal, attribute: str, op_type: str, schema: SchemaView | None
     ) -> AttrKind | None:
         """The kind of an attribute; None after reporting a finding.
 
@@ -790,7 +790,7 @@ class Statement:
             raise NotAStatement
         return specs
 
-    def _parameter(self, braces: list[Written]) -> tuple[ParameterInfo, bool]:
+    def _parameter(self, braces: list[WrittenAttribute]) -> tuple[ParameterInfo, bool]:
         """(properties in the braces of a `param`, whether it is persistable)."""
         result: dict[str, Token] = {}
         for written in braces:
@@ -810,7 +810,7 @@ class Statement:
         )
         return info, texts.get("persistable", "true") == "true"
 
-    def _property(self, written: Written, name: str) -> Token | None:
+    def _property(self, written: WrittenAttribute, name: str) -> Token | None:
         """The value of a property of a parameter; None after reporting a finding."""
         literal = written.literal
         if literal is None or literal.is_list or literal.first is None or written.kind is not None:

@@ -19,11 +19,11 @@ from pstranspile.ir.model import Op, Program, Slots
 from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name, variable_of_gradient
-from pstranspile.ops.gradients.needs import KEPT, Needs, Terms
+from pstranspile.ops.gradients.needs import KEPT, RequiredTerms, Terms
 from pstranspile.ops.gradients.versions import (
     OLD,
     WITH_BLOCKS,
-    Expected,
+    ExpectedGradientOp,
     Forward,
     Use,
     end_of,
@@ -80,9 +80,9 @@ class GradientFrame:
 class Values:
     """The version of each variable that gradient ops read.
 
-    `around` are the values of the enclosing block. `before` and `after` are the versions that the op with the sub-block
-    reads and writes in the enclosing block. `stacked_names` are the variables whose values each step of a loop keeps
-    (None: no loop).
+    `enclosing_values` are the values of the enclosing block. `read_versions` and `written_versions` are the versions
+    that the op with the sub-block reads and writes in the enclosing block. `stacked_names` are the variables whose
+    values each step of a loop keeps (None: no loop).
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class Values:
         stacked_names: AbstractSet[str] | None = None,
     ):
         self.forward = forward
-        self.around = around
-        self._before = before
-        self._after = after or {}
+        self.enclosing_values = around
+        self._read_versions = before
+        self._written_versions = after or {}
         self._stacked_names = stacked_names
         self._updated = forward.updated_in_place() if stacked_names is not None else set[str]()
         self._back: dict[str, int] = {}
@@ -109,18 +109,18 @@ class Values:
         """The version that a name refers to; None if the value is no version of this block."""
         base, copy, writes = name.partition(OLD)
         if copy:
-            if base in self.forward.last or base in self.forward.block.vars or self.around is None:
+            if base in self.forward.last_versions or base in self.forward.block.vars or self.enclosing_values is None:
                 return self.forward.version(base, int(writes))
-            return 0 if self.around.version_of(name) == self._before.get(base, 0) else None
-        last = self.forward.last.get(name, 0) - self._back.get(name, 0)
-        if self.around is None or name in self.forward.block.vars:
+            return 0 if self.enclosing_values.version_of(name) == self._read_versions.get(base, 0) else None
+        last = self.forward.last_versions.get(name, 0) - self._back.get(name, 0)
+        if self.enclosing_values is None or name in self.forward.block.vars:
             return last
-        if name not in self.forward.last:
-            around = self.around.version_of(name)
-            return 0 if around is not None and around == self._before.get(name, around) else None
+        if name not in self.forward.last_versions:
+            around = self.enclosing_values.version_of(name)
+            return 0 if around is not None and around == self._read_versions.get(name, around) else None
         if self._stacked_names is not None and name in self._stacked_names and name not in self._updated:
             return 0
-        return last if self.around.version_of(name) == self._after.get(name) else None
+        return last if self.enclosing_values.version_of(name) == self._written_versions.get(name) else None
 
 
 # Gradients through ops with sub-blocks, mirroring the kernels in `kernels.programs`.
@@ -135,7 +135,7 @@ class Pass(NamedTuple):
     terms: Terms
     frame: GradientFrame
     values: Values
-    by_signature: dict[tuple[object, ...], list[Expected]]
+    by_signature: dict[tuple[object, ...], list[ExpectedGradientOp]]
     written_gradients: frozenset[str]
 
 
@@ -196,7 +196,7 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
             continue
         audit.whole(within, op, name, frame.local.get(gradient_name(name)) or _NONE)
         carried = gradient in outside and gradient_name(name) in inside
-        if not carried and name in forward.last and within.terms.get((name, forward.last[name])):
+        if not carried and name in forward.last_versions and within.terms.get((name, forward.last_versions[name])):
             audit.report(here, op, name, "adds up gradients of %s that its steps should hand back")
         audit.give(here, gradient, Use(index, 0, name, 0), name)
 
@@ -221,7 +221,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
             continue
         held = frame.local.get(gradient_name(name)) or _NONE
         audit.whole(within, op, name, _NONE if gradient in ended else held)
-        if name in forward.last and name not in outputs:
+        if name in forward.last_versions and name not in outputs:
             audit.report(here, op, name, "does not know that its block may give %s another value")
         handed_back.append((gradient, name))
     for gradient in ended:
@@ -244,8 +244,8 @@ def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
     within = audit.follow_block(here, op, index, given)
     if audit.findings:
         return
-    for name in within.forward.last:
-        if name not in within.forward.block.vars and within.terms.get((name, within.forward.last[name])):
+    for name in within.forward.last_versions:
+        if name not in within.forward.block.vars and within.terms.get((name, within.forward.last_versions[name])):
             audit.report(here, op, name, "has no gradient of %s, which its steps write outside of themselves")
     local = within.frame.local
     before = strings_attr(source, "ex_states")
@@ -299,7 +299,7 @@ def _wrong_in_pass(program: Program, loss: str, stopped: Callable[[str], bool] |
     if not _overwrites(program):
         return []
     made = _variables_with_gradient(program)
-    needs = Needs(program, loss, stopped or (lambda name: name not in made))
+    needs = RequiredTerms(program, loss, stopped or (lambda name: name not in made))
     audit = Audit(needs)
     audit.follow()
     return audit.findings
@@ -375,38 +375,40 @@ def _of_gradients(program: Program) -> set[str]:
 class Audit:
     """One pass over the gradient ops of a program."""
 
-    def __init__(self, needs: Needs):
-        self.needs = needs
+    def __init__(self, needs: RequiredTerms):
+        self.required_terms = needs
         self.program = needs.program
         self.findings: list[Diagnostic] = []
 
     def follow(self) -> None:
         """Follows the gradient ops of block 0, then checks the gradients of variables that no op writes."""
-        forward = self.needs.forward(0)
+        forward = self.required_terms.forward(0)
         frame = GradientFrame(None, frozenset(self.program.main_block.vars))
         ops = [op for op in self.program.main_block.ops if is_backward(op) and not (op.role or 0) & _SKIPPED]
-        here = self._pass(forward, self.needs.terms, frame, Values(forward, None, {}), ops)
+        here = self._pass(forward, self.required_terms.terms, frame, Values(forward, None, {}), ops)
         self._ops(here, ops)
         if self.findings:
             return
         renamed = {variable_of_gradient(name): held for name, held in frame.local.items() if SUFFIX in name}
-        for (name, version), uses in sorted(self.needs.terms.items(), key=lambda item: item[0]):
+        for (name, version), uses in sorted(self.required_terms.terms.items(), key=lambda item: item[0]):
             given = frame.find(gradient_name(name))
             var = self.program.main_block.vars.get(name)
             if given is None and var is not None and var.parameter is not None:
                 given = renamed.get(name)  # the name under which a trainer sends a gradient
             has_gradient = given is not None or (var is not None and var.parameter is not None)
-            if version == 0 and name not in forward.last and has_gradient and given != frozenset(uses) and ops:
+            if version == 0 and name not in forward.last_versions and has_gradient and given != frozenset(uses) and ops:
                 self._wrong(here, ops[-1], name, given, uses)
 
     def _pass(self, forward: Forward, terms: Terms, frame: GradientFrame, values: Values, ops: Sequence[Op]) -> Pass:
-        by_signature: dict[tuple[object, ...], list[Expected]] = {}
-        for alternatives in self.needs.expected_ops(forward.number):
+        by_signature: dict[tuple[object, ...], list[ExpectedGradientOp]] = {}
+        for alternatives in self.required_terms.expected_ops(forward.number):
             for expected in reversed(alternatives):
                 by_signature.setdefault(signature(expected.op), []).append(expected)
         for index, op in enumerate(forward.ops):
             if op.type in WITH_BLOCKS:
-                by_signature.setdefault((f"{op.type}_grad", _scopes(op.outputs)), []).append(Expected(index, 0, op))
+                by_signature.setdefault((f"{op.type}_grad", _scopes(op.outputs)), []).append(
+                    ExpectedGradientOp(index, 0, op)
+                )
         made = frozenset(name for op in ops for name in op.output_names)
         return Pass(forward, terms, frame, values, by_signature, made)
 
@@ -456,7 +458,7 @@ class Audit:
                 total |= uses or frozenset()
             frame.write(name, total)
 
-    def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
+    def _plain(self, here: Pass, op: Op, expected: ExpectedGradientOp) -> None:
         forward, index = here.forward, expected.number
         source = forward.ops[index]
         if keeps_value(source):
@@ -479,7 +481,9 @@ class Audit:
         """Checks that a gradient op reads the version that its forward op read or wrote."""
         source, base = here.forward.ops[index], name.partition(OLD)[0]
         made = slot in source.outputs if slot not in source.inputs else False
-        versions = here.forward.after if made or base not in source.input_names else here.forward.before
+        versions = (
+            here.forward.written_versions if made or base not in source.input_names else here.forward.read_versions
+        )
         wanted = versions[index].get(base)
         if wanted is not None and here.values.version_of(name) != wanted:
             self.report(here, op, base, "finds another value of %s than its forward op had")
@@ -489,12 +493,12 @@ class Audit:
         of = of or variable_of_gradient(name)
         if not here.forward.is_float(of):
             return
-        version = here.forward.after[index].get(of)
+        version = here.forward.written_versions[index].get(of)
         if version is None:
             return
         wanted = frozenset(here.terms.get((of, version), ()))
         terms = here.frame.find(name)
-        if of == self.needs.loss and not wanted and here.forward.number == 0:
+        if of == self.required_terms.loss and not wanted and here.forward.number == 0:
             return
         if (terms or frozenset()) != wanted:
             self._wrong(here, op, of, terms, wanted)
@@ -509,23 +513,31 @@ class Audit:
 
     def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
         """Sets a gradient to a term. If the use does not lead to the loss, the gradient is zero and gets no term."""
-        version = here.forward.before[use.op].get(of, 0)
+        version = here.forward.read_versions[use.op].get(of, 0)
         here.frame.write(gradient, frozenset({use}.intersection(here.terms.get((of, version), ()))))
 
     def variables_reaching_loss(self, here: Pass, index: int) -> frozenset[str]:
         """The variables of a sub-block whose last values lead to the loss."""
-        return self.needs.inner(here.forward.ops[index], self.needs.active(here.forward, here.terms, index))[1]
+        return self.required_terms.inner(
+            here.forward.ops[index], self.required_terms.active(here.forward, here.terms, index)
+        )[1]
 
     def follow_block(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
         """Follows the gradient block of an op for its forward op's sub-block; `given` are its initial gradients."""
         source = here.forward.ops[index]
-        forward = self.needs.forward(inner_block(self.program, source))
-        terms, _ = self.needs.inner(source, self.needs.active(here.forward, here.terms, index))
+        forward = self.required_terms.forward(inner_block(self.program, source))
+        terms, _ = self.required_terms.inner(source, self.required_terms.active(here.forward, here.terms, index))
         block = self.program.blocks[inner_block(self.program, op)]
         frame = GradientFrame(here.frame.steps(), frozenset(block.vars))
         frame.local.update(given)
         kept = set(source.inputs.get("X", ())) if source.type == "while" else None
-        values = Values(forward, here.values, dict(here.forward.before[index]), dict(here.forward.after[index]), kept)
+        values = Values(
+            forward,
+            here.values,
+            dict(here.forward.read_versions[index]),
+            dict(here.forward.written_versions[index]),
+            kept,
+        )
         ops = [inner_op for inner_op in block.ops if is_backward(inner_op)]
         inside = self._pass(forward, terms, frame, values, ops)
         self._ops(inside, ops)

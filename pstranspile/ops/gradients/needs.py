@@ -10,7 +10,7 @@ from pstranspile.ir.types import OpRole, VarKind
 from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, variable_of_gradient
 from pstranspile.ops.gradients.versions import (
-    Expected,
+    ExpectedGradientOp,
     Forward,
     History,
     Use,
@@ -55,22 +55,22 @@ def _added_up(block: Block, forward: Block) -> Block:
             ops.append(op)
             continue
         versions = {f"{name}{SUFFIX}": version.writes for name, version in history.read_by(op).items()}
-        given = set(op.input_names)
+        input_names = set(op.input_names)
         first = next(iter(op.input_names), "") if op.type == "sum" else ""
         added: list[str] = []
         for name in dict.fromkeys(op.output_names):
             of_terms[name] = of_terms.get(first, versions.get(name.partition(SUFFIX)[0] + SUFFIX))
-            if name in waiting and name not in given:
+            if name in waiting and name not in input_names:
                 version = waiting.pop(name)
                 if None in (version, of_terms[name]) or version == of_terms[name]:
                     added.append(name)  # otherwise it belongs to a value that was overwritten
-        for name in given & waiting.keys():
+        for name in input_names & waiting.keys():
             del waiting[name]
         ops += [*(_op("assign", (name,), name + KEPT) for name in added), op]
         ops += [_op("sum", (name + KEPT, name), name) for name in added]
         declared.update((n + KEPT, declared[n]._replace(name=n + KEPT)) for n in added if n in declared)
         if op.type == "while_grad":
-            waiting.update((name, versions.get(name)) for name in op.outputs.get("X@GRAD", ()) if name in given)
+            waiting.update((name, versions.get(name)) for name in op.outputs.get("X@GRAD", ()) if name in input_names)
     return block._replace(vars=type(block.vars)(declared), ops=tuple(ops)) if len(ops) > len(block.ops) else block
 
 
@@ -82,20 +82,20 @@ Terms = dict[tuple[str, int], set[Use]]
 """A mapping from a version of a variable (name, number of writes) to its uses that lead to the loss."""
 
 
-class Needs:
+class RequiredTerms:
     """The terms that the gradients of a program must have.
 
-    `stopped` is true of variables that have no gradient. Arrays are followed by name, because their elements have no
+    `is_stopped` is true of variables that have no gradient. Arrays are followed by name, because their elements have no
     versions.
     """
 
     def __init__(self, program: Program, loss: str, stopped: Callable[[str], bool]):
         self.program = program
         self.loss = loss
-        self.stopped = stopped
+        self.is_stopped = stopped
         self.arrays: set[str] = set()
         self._forward: dict[int, Forward] = {}
-        self._expected: dict[int, list[list[Expected]]] = {}
+        self._expected: dict[int, list[list[ExpectedGradientOp]]] = {}
         self._inner: dict[tuple[int, frozenset[str]], Terms] = {}
         while True:  # a loop may read an array that it wrote in an earlier iteration
             known = len(self.arrays)
@@ -110,7 +110,7 @@ class Needs:
             self._forward[block] = Forward(self.program, block)
         return self._forward[block]
 
-    def expected_ops(self, block: int) -> list[list[Expected]]:
+    def expected_ops(self, block: int) -> list[list[ExpectedGradientOp]]:
         """The gradient ops of each forward op of a block."""
         if block not in self._expected:
             ops = self.forward(block).ops
@@ -121,19 +121,19 @@ class Needs:
         """The outputs of an op that lead to the loss."""
         return [
             name
-            for name, version in forward.after[index].items()
+            for name, version in forward.written_versions[index].items()
             if terms.get((name, version))
             or name in self.arrays
             or (name == self.loss and self._is_loss(forward, index))
         ]
 
     def _is_loss(self, forward: Forward, index: int) -> bool:
-        return forward.number == 0 and forward.after[index][self.loss] == forward.last[self.loss]
+        return forward.number == 0 and forward.written_versions[index][self.loss] == forward.last_versions[self.loss]
 
     def _of(self, forward: Forward, ends: Iterable[str]) -> Terms:
         terms: Terms = {}
         for name in ends:
-            terms[name, forward.last.get(name, 0)] = {end_of(name)}
+            terms[name, forward.last_versions.get(name, 0)] = {end_of(name)}
         for index in range(len(forward.ops) - 1, -1, -1):
             op = forward.ops[index]
             active = self.active(forward, terms, index)
@@ -146,8 +146,8 @@ class Needs:
             for use, name in uses:
                 if forward.kind(name) is VarKind.LOD_TENSOR_ARRAY:
                     self.arrays.add(name)
-                elif forward.is_float(name) and not self.stopped(name):
-                    terms.setdefault((name, forward.before[index].get(name, 0)), set()).add(use)
+                elif forward.is_float(name) and not self.is_stopped(name):
+                    terms.setdefault((name, forward.read_versions[index].get(name, 0)), set()).add(use)
         return terms
 
     def _of_plain(self, forward: Forward, index: int, active: set[str]) -> list[tuple[Use, str]]:
@@ -192,7 +192,7 @@ class Needs:
         """The terms within a sub-block, and the variables whose last values lead to the loss."""
         block = inner_block(self.program, op)
         forward = self.forward(block)
-        ends = {name for name in active if name in forward.last}
+        ends = {name for name in active if name in forward.last_versions}
         while True:
             if (block, frozenset(ends)) not in self._inner:
                 self._inner[block, frozenset(ends)] = self._of(forward, sorted(ends))
@@ -206,7 +206,7 @@ class Needs:
         """The variables that a step passes to the next one and that lead to the loss."""
         entries = {name for (name, version), uses in terms.items() if not version and uses}
         if op.type == "while":
-            return {name for name in entries if name in forward.last and name not in forward.block.vars}
+            return {name for name in entries if name in forward.last_versions and name not in forward.block.vars}
         if op.type == "recurrent":
             pairs = zip(strings_attr(op, "ex_states"), strings_attr(op, "states"), strict=False)
             return {state for before, state in pairs if before in entries}

@@ -125,13 +125,13 @@ class History:
     """The forward ops of a block, and the version of each variable that they read and write."""
 
     def __init__(self, steps: Sequence[Op]):
-        self._reads: list[tuple[Op, dict[str, int], dict[str, int]]] = []
-        self._last: dict[str, int] = {}
+        self._op_versions: list[tuple[Op, dict[str, int], dict[str, int]]] = []
+        self._last_versions: dict[str, int] = {}
         for op in steps:
-            before = {name: self._last.get(name, 0) for name in op.input_names}
+            before = {name: self._last_versions.get(name, 0) for name in op.input_names}
             for name in dict.fromkeys(op.output_names):
-                self._last[name] = self._last.get(name, 0) + 1
-            self._reads.append((op, before, {name: self._last[name] for name in op.output_names}))
+                self._last_versions[name] = self._last_versions.get(name, 0) + 1
+            self._op_versions.append((op, before, {name: self._last_versions[name] for name in op.output_names}))
         self._unmatched_ops: dict[str, list[int]] = {}
         """The indices of the forward ops that no gradient op has been matched with yet, by type."""
         for place, op in enumerate(steps):
@@ -144,7 +144,7 @@ class History:
         plain = gradient.type.removesuffix("_grad")
         left = self._unmatched_ops.get(_PAIRS.get(gradient.type, plain if plain != gradient.type else ""), [])
         for at in range(len(left) - 1, -1, -1):
-            op, before, after = self._reads[left[at]]
+            op, before, after = self._op_versions[left[at]]
             if _is_gradient_of(gradient, op):
                 del left[at]
                 read: dict[str, Version] = {}
@@ -302,7 +302,8 @@ def keeps_value(op: Op) -> bool:
 
 
 class Forward:
-    """The forward ops of a block. `before` and `after` are the versions that each op reads and writes.
+    """The forward ops of a block. `read_versions` and `written_versions` are the versions that each op reads and
+    writes.
 
     A version counts the writes to a variable; 0 is its value at the start of the block. An op that assigns a variable
     to itself makes no version.
@@ -313,21 +314,23 @@ class Forward:
         self.number = number
         self.block = program.blocks[number]
         self.ops = [op for op in self.block.ops if is_forward(op)]
-        self.last: dict[str, int] = {}
+        self.last_versions: dict[str, int] = {}
         self._version_after_writes: dict[tuple[str, int], int] = {}
         writes: dict[str, int] = {}
-        self.before: list[Mapping[str, int]] = []
-        self.after: list[Mapping[str, int]] = []
+        self.read_versions: list[Mapping[str, int]] = []
+        self.written_versions: list[Mapping[str, int]] = []
         for op in self.ops:
             read, written = outside_names(program, op) if inner_block(program, op) else _names(op)
-            self.before.append({name: self.last.get(name, 0) for name in dict.fromkeys([*read, *written])})
+            self.read_versions.append(
+                {name: self.last_versions.get(name, 0) for name in dict.fromkeys([*read, *written])}
+            )
             new = set[str]() if keeps_value(op) else set(written)
             for name in dict.fromkeys([*op.output_names, *written]):
                 writes[name] = writes.get(name, 0) + 1
                 if name in new:
-                    self.last[name] = self.last.get(name, 0) + 1
-                self._version_after_writes[name, writes[name]] = self.last.get(name, 0)
-            self.after.append({name: self.last.get(name, 0) for name in written})
+                    self.last_versions[name] = self.last_versions.get(name, 0) + 1
+                self._version_after_writes[name, writes[name]] = self.last_versions.get(name, 0)
+            self.written_versions.append({name: self.last_versions.get(name, 0) for name in written})
 
     def version(self, name: str, writes: int) -> int:
         """The version of a variable after `writes` ops have written it."""
@@ -353,7 +356,7 @@ def is_forward(op: Op) -> bool:
     return not is_backward(op) and not is_copy(op) and not (op.role or 0) & (OpRole.RPC | OpRole.DIST)
 
 
-class Expected(NamedTuple):
+class ExpectedGradientOp(NamedTuple):
     """A gradient op of a forward op; `number` is the index of that op, `part` counts its gradient ops."""
 
     number: int
@@ -368,12 +371,12 @@ class Expected(NamedTuple):
                     yield Use(self.number, self.part, slot, place), variable_of_gradient(name)
 
 
-def expected_of(op: Op, index: int) -> list[Expected]:
+def expected_of(op: Op, index: int) -> list[ExpectedGradientOp]:
     """The gradient ops of an op without a sub-block; none if the op does not match its schema."""
     rule = gradient_rule(op.type)
     if rule is None or inner_in(op) or _unsound(op := with_defaults(op)):
         return []
-    return [Expected(index, part, made) for part, made in enumerate(rule(op, WantedGradients()))]
+    return [ExpectedGradientOp(index, part, made) for part, made in enumerate(rule(op, WantedGradients()))]
 
 
 def _unsound(op: Op) -> bool:
@@ -407,7 +410,7 @@ def signature(op: Op) -> tuple[object, ...]:
     return op.type, read
 
 
-def fits(expected: Expected, op: Op) -> bool:
+def fits(expected: ExpectedGradientOp, op: Op) -> bool:
     """Whether all outputs of an op are expected."""
     if inner_in(expected.op):
         return True
@@ -415,7 +418,7 @@ def fits(expected: Expected, op: Op) -> bool:
     return all((slot, plain(n)) in wanted for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
 
 
-def match_gradients(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
+def match_gradients(expected: ExpectedGradientOp, op: Op) -> Iterator[tuple[Use, str]]:
     """The expected gradients that an op computes, under the names that it gives them."""
     for slot, names in op.outputs.items():
         wanted = expected.op.outputs.get(slot, ())

@@ -28,7 +28,7 @@ from pstranspile.ops.shapes import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from pstranspile.ops.facts import Stated
+    from pstranspile.ops.facts import StatedFacts
 
 _BINARY = {"axis": -1, "use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 
@@ -39,7 +39,7 @@ def _declare(
     reads: str = "X Y Out@GRAD",
     attrs: Mapping[str, AttrSpec] = EMPTY,
     reads_dims_of: str = "",
-    **facts: Unpack[Stated],
+    **facts: Unpack[StatedFacts],
 ) -> None:
     """Declares a binary op and, unless `reads` is "", its gradient op, which reads these slots, and nothing but the
     dims of those in `reads_dims_of`.
@@ -87,8 +87,8 @@ _declare(
 def broadcast(op: Op, types: Types, result_dtype: DType | None = None) -> TensorType:
     """The type of X op Y: the dims of Y are aligned with those of X from `axis` on, and dims of size 1 are broadcast.
 
-    Its dtype is `result_dtype` (default: that of X). Raises ShapeError when dims or dtypes differ, Unknown when one is
-    not known.
+    Its dtype is `result_dtype` (default: that of X). Raises ShapeError when dims or dtypes differ, UnknownType when one
+    is not known.
     """
     x, y = one(types, "X"), one(types, "Y")
     axis = op.attrs.get("axis", -1)

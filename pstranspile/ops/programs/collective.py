@@ -11,12 +11,12 @@ from pstranspile.ops.schema import INT, STRING, declare, ints, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
 
 if TYPE_CHECKING:
-    from pstranspile.ops.facts import AllReduce, Stated
+    from pstranspile.ops.facts import AllReduce, StatedFacts
 
 _RING = {"ring_id": 0, "use_calc_stream": False}
 
 
-def _of_all(all_reduce: AllReduce = "") -> Stated:
+def _of_all(all_reduce: AllReduce = "") -> StatedFacts:
     """The facts of an op in which all trainers of a ring take part. `all_reduce` is the operation by which it combines
     values.
     """

@@ -221,7 +221,7 @@ def lstm_back(
     if not CALLS_NUMPY or gates.dtype != np.float32:
         return None
     states, of_cells, of_gates = (np.empty_like(value) for value in (outputs, cells, gates))
-    made = LstmGradients(
+    gradients = LstmGradients(
         np.zeros_like(first[0]),
         np.zeros_like(first[1]),
         states,
@@ -230,8 +230,8 @@ def lstm_back(
         of_gates,
         np.empty_like(gates),
     )
-    done = _loops.lstm_back(*values, grad, *first, *weights, *steps, tanh_of_projection, peepholes, *made)
-    return made if done else None
+    done = _loops.lstm_back(*values, grad, *first, *weights, *steps, tanh_of_projection, peepholes, *gradients)
+    return gradients if done else None
 
 
 def lstm_unit(x: Array, before: Array, bias: float, cell: Array, hidden: Array) -> bool:
@@ -494,8 +494,8 @@ class RmspropFactors(NamedTuple):
     spread, or to its root if `of_root`, the factor of the old moment, and the rate.
     """
 
-    kept: float
-    new: float
+    decay: float
+    weight: float
     epsilon: float
     mu: float
     rate: float
@@ -578,16 +578,16 @@ def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:
 
 
 class Lookup(NamedTuple):
-    """A lookup of rows by ids: sets `places` as `find_ids` does, and each row of `out` [n, width] whose id has a place
-    to the first `width` elements of that row.
+    """A lookup of rows by ids: sets `places` as `find_ids` does, and each row of `results` [n, width] whose id has a
+    place to the first `width` elements of that row.
     """
 
-    wanted: Array
+    wanted_ids: Array
     ids: Array
     entries: Array
     places: Array
     rows: Array
-    out: Array
+    results: Array
 
 
 def look_up_tables(lookups: list[Lookup], threads: int = 1) -> list[int]:
@@ -599,12 +599,12 @@ def look_up_tables(lookups: list[Lookup], threads: int = 1) -> list[int]:
 
 
 class HeldUpdate(NamedTuple):
-    """An update of the rows of a table that ids have: `value[i]` is the gradient of the id `wanted[i]`. It sets
+    """An update of the rows of a table that ids have: `value[i]` is the gradient of the id `wanted_ids[i]`. It sets
     `places` as `find_ids` does; each row that is found is updated, and gets `number` in `seen` (uint32).
     """
 
     update: RowUpdate
-    wanted: Array
+    wanted_ids: Array
     value: Array
     ids: Array
     entries: Array

@@ -543,17 +543,17 @@ def _as_given(path: str, given: Path) -> str:
 @contextmanager
 def _folder_made(folder: Path) -> Generator[None]:
     """Makes `folder` and the missing folders above it; removes them again if the block fails."""
-    made: list[Path] = []
+    new_folders: list[Path] = []
     try:
         missing = [folder, *folder.parents][: next(n for n, p in enumerate([folder, *folder.parents]) if p.exists())]
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
-            made.append(path)
+            new_folders.append(path)
         if not folder.is_dir():
             raise NotADirectoryError(0, "", str(folder))
         yield
     except BaseException:
-        for path in reversed(made):
+        for path in reversed(new_folders):
             with suppress(OSError):  # somebody else has put a file there
                 path.rmdir()
         raise
@@ -664,22 +664,22 @@ def _keep_permissions(old: Path, new: Path) -> None:
 
 def _commit(folder: Path, names: list[str], stale: list[str], new: Path, old: Path) -> None:
     placed: list[str] = []
-    kept: list[str] = []
+    kept_names: list[str] = []
     try:
         for name in names:
             if os.path.lexists(folder / name):
                 _keep(folder / name, old / name)
-                kept.append(name)
+                kept_names.append(name)
             os.rename(new / name, folder / name)
             placed.append(name)
         for name in stale:
             os.rename(folder / name, old / name)
-            kept.append(name)
+            kept_names.append(name)
     except BaseException:
         for name in placed:
-            if name not in kept:
+            if name not in kept_names:
                 os.unlink(folder / name)
-        for name in kept:
+        for name in kept_names:
             os.rename(old / name, folder / name)
         raise
 

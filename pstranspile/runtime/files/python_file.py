@@ -97,26 +97,26 @@ def _public(imported: ModuleType) -> list[str]:
 def _import_file(file: str, place: str) -> ModuleType:
     """The module of a file, imported as `import` does it, with the folder of the file first on the path."""
     stem = Path(place).stem
-    held = sys.modules.get(stem)
-    if held is not None and os.path.realpath(getattr(held, "__file__", None) or "") == place:
-        return held
+    loaded_module = sys.modules.get(stem)
+    if loaded_module is not None and os.path.realpath(getattr(loaded_module, "__file__", None) or "") == place:
+        return loaded_module
     folder = str(Path(place).parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     loader = SourceFileLoader(stem, file)  # under the name that the user has given, by which messages name its lines
     spec = importlib.util.spec_from_loader(stem, loader)
     assert spec is not None
-    made = importlib.util.module_from_spec(spec)
-    made.__file__ = place  # wherever the process works later
-    if held is None:  # a module of Python's own with this name is not replaced
-        sys.modules[stem] = made
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = place  # wherever the process works later
+    if loaded_module is None:  # a module of Python's own with this name is not replaced
+        sys.modules[stem] = module
     try:
-        loader.exec_module(made)
+        loader.exec_module(module)
     except BaseException:
-        if held is None:
+        if loaded_module is None:
             del sys.modules[stem]
         raise
-    return made
+    return module
 
 
 def calling(

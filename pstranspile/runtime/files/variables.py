@@ -151,7 +151,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _read(reader: FieldReader, entry: _Entry, start: int) -> Array:
-    reader.at = reader.stream.seek(start + entry.start)
+    reader.position = reader.stream.seek(start + entry.start)
     value = reader.array(_NUMPY[entry.kind], entry.shape, f"elements of {entry.name}")
     if entry.kind == "BF16":
         return (value.astype("uint32") << 16).view("float32").reshape(entry.shape)
@@ -169,7 +169,7 @@ def _json(reader: FieldReader) -> dict[str, Any]:
     size = reader.number("Q", "size of the header")
     if size > min(reader.bytes_left, _MAX_HEADER):
         reader.raise_damaged("size of the header", f"{size} bytes are announced, {reader.bytes_left} are left", 0)
-    at = reader.at
+    at = reader.position
     try:
         header: Any = json.loads(reader.take(size, "header").decode("utf-8"), object_pairs_hook=_distinct)
     except (ValueError, RecursionError) as problem:
@@ -200,7 +200,7 @@ def _header(reader: FieldReader) -> tuple[list[_Entry], int]:
         at = entry.end
     if at != reader.bytes_left:
         reader.raise_damaged("elements", f"{at} bytes are described, {reader.bytes_left} are there")
-    return entries, reader.at
+    return entries, reader.position
 
 
 def _naturals(value: Any) -> tuple[int, ...] | None:

@@ -23,7 +23,7 @@ class TablePart(NamedTuple):
     """
 
     start: int
-    held: LargeTable | TableRows
+    rows: LargeTable | TableRows
 
 
 class Stream(NamedTuple):
@@ -44,8 +44,8 @@ def written(value: Stream | Array) -> Iterator[bytes | memoryview]:
 def combine_parts(parts: Sequence[TablePart]) -> TableRows:
     """The rows of all parts of a table as arrays."""
     if len(parts) == 1 and parts[0].start == 0:
-        return rows_of(parts[0].held)
-    return concat_tables([part.held for part in parts], [part.start for part in parts])
+        return rows_of(parts[0].rows)
+    return concat_tables([part.rows for part in parts], [part.start for part in parts])
 
 
 def streams_of(parts: Sequence[TablePart]) -> dict[str, Stream | Array]:
@@ -54,13 +54,13 @@ def streams_of(parts: Sequence[TablePart]) -> dict[str, Stream | Array]:
     The parts may not be changed until the streams have been written.
     """
     parts = sorted(parts, key=lambda part: part.start)
-    orders = [part.held.order() if isinstance(part.held, LargeTable) else None for part in parts]
-    few = [_without_rows(part.held) for part in parts]
+    orders = [part.rows.order() if isinstance(part.rows, LargeTable) else None for part in parts]
+    few = [_without_rows(part.rows) for part in parts]
     result: dict[str, Any] = {**arrays_of(concat_tables(few, [part.start for part in parts]))}
     for name in ("ids", "numbers", "seen", "scores"):
         empty: Array = result[name]
-        length = sum(len(part.held) if isinstance(part.held, LargeTable) else len(part.held.ids) for part in parts)
-        if name == "scores" and not all(_has_scores(part.held) for part in parts):
+        length = sum(len(part.rows) if isinstance(part.rows, LargeTable) else len(part.rows.ids) for part in parts)
+        if name == "scores" and not all(_has_scores(part.rows) for part in parts):
             length = 0
         result[name] = Stream(empty.dtype, (length, *empty.shape[1:]), _pieces(parts, orders, name, length))
     return result
@@ -108,10 +108,10 @@ def _pieces(
     def pieces() -> Iterator[Array]:
         if length and len({start for start, _ in parts}) < len(parts):
             places = [
-                np.arange(len(part.held.ids)) if isinstance(part.held, TableRows) else part.held.order()
+                np.arange(len(part.rows.ids)) if isinstance(part.rows, TableRows) else part.rows.order()
                 for part in parts
             ]
-            for piece in merge_by_id([part.held for part in parts], places, name):
+            for piece in merge_by_id([part.rows for part in parts], places, name):
                 yield piece.astype(np.int64) if name == "seen" else piece
             return
         for (start, held), order in zip(parts, orders, strict=True) if length else ():
@@ -209,17 +209,17 @@ def concat_tables(parts: Sequence[LargeTable | TableRows], starts: Sequence[int]
     pairs.sort(key=lambda pair: pair[0])
     if len(pairs) == 1 and not pairs[0][0]:
         return pairs[0][1]
-    held = [
+    row_parts = [
         rows._replace(ids=rows.ids + start, waiting=rows.waiting + start, dropped=rows.dropped + start)
         for start, rows in pairs
     ]
     arrays = {
-        name: np.concatenate([getattr(rows, name) for rows in held])
+        name: np.concatenate([getattr(rows, name) for rows in row_parts])
         for name in ("ids", "numbers", "seen", "scores", "waiting", "counts", "dropped")
     }
     if len(set(starts)) < len(starts):
         _sort(arrays)
-    updates, saved = max(rows.updates for rows in held), max(rows.saved for rows in held)
+    updates, saved = max(rows.updates for rows in row_parts), max(rows.saved for rows in row_parts)
     return TableRows(**arrays, updates=updates, saved=saved)
 
 

@@ -741,28 +741,28 @@ def look_up_side_by_side(asked: Sequence[tuple[LargeTable, Array]]) -> list[Arra
     ]
 
 
-class _Waiting(NamedTuple):
+class _WaitingUpdate(NamedTuple):
     """An update that waits for others, and what is told the result of `loops.update_tables`."""
 
     update: loops.HeldUpdate
     finish: Callable[[int, int], object]
 
 
-class SideBySide:
+class JoinedUpdates:
     """Updates of rows that different tables have, which are made together at the end."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
+        self._waiting_updates: list[_WaitingUpdate] = []
 
     def add(self, update: loops.HeldUpdate, finish: Callable[[int, int], object]) -> None:
         """Adds an update of a table that has none yet. `finish` is told the result of `loops.update_tables`, when no
         update has views of tables any more.
         """
-        self._waiting.append(_Waiting(update, finish))
+        self._waiting_updates.append(_WaitingUpdate(update, finish))
 
     def run(self) -> None:
         """Makes the updates, on as many threads as tables have."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting_updates = self._waiting_updates, []
         updates, finishes = [each.update for each in waiting], [each.finish for each in waiting]
         made = loops.update_tables(updates, threads_of_tables())
         del waiting, updates  # views of memory that moves when rows are added
@@ -770,7 +770,7 @@ class SideBySide:
             finish(missing, different)
 
 
-_SIDE_BY_SIDE: ContextVar[SideBySide | None] = ContextVar("side_by_side", default=None)
+_SIDE_BY_SIDE: ContextVar[JoinedUpdates | None] = ContextVar("side_by_side", default=None)
 
 
 @contextmanager
@@ -783,7 +783,7 @@ def updates_side_by_side() -> Generator[None]:
     if threads_of_tables() < 2:
         yield
         return
-    together = SideBySide()
+    together = JoinedUpdates()
     token = _SIDE_BY_SIDE.set(together)
     try:
         yield
@@ -792,7 +792,7 @@ def updates_side_by_side() -> Generator[None]:
     together.run()
 
 
-def updates_put_off() -> SideBySide | None:
+def updates_put_off() -> JoinedUpdates | None:
     """The updates that are put off; None where each is made at once."""
     return _SIDE_BY_SIDE.get()
 
@@ -846,7 +846,7 @@ class TableRows(NamedTuple):
 # Ids that have had gradients but have no row yet, with the number of their gradients.
 
 
-class Waiting:
+class WaitingIds:
     """Ids that wait to enter a table, each with the number of its gradients so far and the update of the last one."""
 
     def __init__(self) -> None:
@@ -907,7 +907,7 @@ _REMEMBERED = 1 << 14
 """The most rows whose initial values are remembered between a lookup and the update that enters them."""
 
 
-class Drawn:
+class DrawnValues:
     """Initial values that lookups have drawn for rows that do not exist yet, as the update that follows enters them.
 
     Drawing a row takes several times as long as finding it. What is remembered changes no result: a row has the same
@@ -929,7 +929,7 @@ class Drawn:
 
     def take(self, ids: Array) -> Array:
         """The initial values of rows with these distinct ids, in ascending order, which are remembered no longer."""
-        kept: list[tuple[Array, Array]] = []
+        remaining_parts: list[tuple[Array, Array]] = []
         missing, out = np.arange(len(ids)), None
         for part in self._parts:
             known, rows = part
@@ -939,13 +939,13 @@ class Drawn:
             places = np.minimum(known.searchsorted(ids[missing]), len(known) - 1)
             hits = known[places] == ids[missing]
             if not hits.any():
-                kept.append(part)
+                remaining_parts.append(part)
                 continue
             if out is None:
                 out = np.empty((len(ids), *rows.shape[1:]), rows.dtype)
             out[missing[hits]] = rows[places[hits]]
             missing = missing[~hits]
-        self._parts = kept
+        self._parts = remaining_parts
         if out is None:
             return self._draw(ids)
         if len(missing):
@@ -994,7 +994,7 @@ class LargeTable:
     ):
         self.height, self.width, self.dtype, self.any_id = height, width, np.dtype(dtype), any_id
         self.rules = rules or Rules()
-        self.initial, self.chances, self._drawn = initial, chances, Drawn(initial)
+        self.initial, self.chances, self._drawn_values = initial, chances, DrawnValues(initial)
         mistake = self.rules.mistake()
         if mistake or (self.rules.enter_chance < 1 and chances is None):
             raise ValueError(mistake or "rows are drawn to enter, but nothing draws them")
@@ -1004,12 +1004,12 @@ class LargeTable:
         self.folder = folder or _FOLDER.get()
         self.limit = limit or _LIMIT.get()
         self._rows = self._no_rows()
-        self._seen = np.empty(0, np.uint32)
+        self._last_updates = np.empty(0, np.uint32)
         self._scores = np.empty(0, np.float32)
-        self._waiting = Waiting()
+        self._waiting_ids = WaitingIds()
         self._dropped: list[Array] = []
         self._calls: list[int] = []  # the number of updates at each call of `shrink_after`
-        self._packed = self._touched = 0
+        self._pack_update = self._updated_rows = 0
         """The update after which rows in use were last moved to the front, and the number of rows
         updated since then.
         """
@@ -1034,7 +1034,12 @@ class LargeTable:
     def nbytes(self) -> int:
         """The bytes of memory in use, with the room that is kept for further rows, but without the file."""
         numbers = 0 if self.folder is not None else int(self._numbers.nbytes)
-        return numbers + int(self._seen.nbytes + self._scores.nbytes) + self.index.nbytes + self._waiting.nbytes
+        return (
+            numbers
+            + int(self._last_updates.nbytes + self._scores.nbytes)
+            + self.index.nbytes
+            + self._waiting_ids.nbytes
+        )
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -1099,12 +1104,12 @@ class LargeTable:
     def found_rows(self, lookup: loops.Lookup, missing: int) -> Array:
         """The rows of a lookup that compiled loops have made, of which so many ids are missing (-1: they have not)."""
         if missing < 0:
-            return self._look_up(lookup.wanted)
+            return self._look_up(lookup.wanted_ids)
         if missing:
             absent = (lookup.places < 0).nonzero()[0]
-            self.require_ids(lookup.wanted[absent])
-            lookup.out[absent] = self._unseen(lookup.wanted[absent])
-        return lookup.out
+            self.require_ids(lookup.wanted_ids[absent])
+            lookup.results[absent] = self._unseen(lookup.wanted_ids[absent])
+        return lookup.results
 
     def _look_up(self, ids: Array) -> Array:
         """The rows of a lookup by numpy."""
@@ -1123,9 +1128,9 @@ class LargeTable:
         if not self.rules.at_once:
             return 0
         if (ids[1:] > ids[:-1]).all():
-            return self._drawn.look_up(ids)
+            return self._drawn_values.look_up(ids)
         new, back = distinct(ids)
-        return self._drawn.look_up(new).take(back, axis=0)
+        return self._drawn_values.look_up(new).take(back, axis=0)
 
     def take(self, places: Array) -> Array:
         """The numbers of rows by place, [n, 1 + states, width], in new memory."""
@@ -1146,13 +1151,13 @@ class LargeTable:
         entries, places, left = self.index.whole, np.empty(len(ids), np.int64), -1
         if entries is not None:
             ids = np.ascontiguousarray(ids, np.int64)
-            left = loops.enter_rows(ids, self.index.ids, entries, places, self._seen, self.updates)
+            left = loops.enter_rows(ids, self.index.ids, entries, places, self._last_updates, self.updates)
         if left < 0:
             places = self.find(ids)
         elif left:
             self.require_ids(ids[places < 0])
         elif not self.keeps_scores:
-            self._touched += self._rows.count_outside(places)
+            self._updated_rows += self._rows.count_outside(places)
             return places, np.ones(len(ids), bool)
         new = (places < 0).nonzero()[0]
         if len(new):
@@ -1162,8 +1167,8 @@ class LargeTable:
             places[chosen] = np.arange(first, first + len(chosen))
         kept = places >= 0
         places = places[kept] if len(new) else places
-        self._seen[places] = self.updates
-        self._touched += self._rows.count_outside(places)
+        self._last_updates[places] = self.updates
+        self._updated_rows += self._rows.count_outside(places)
         if self.keeps_scores:
             self._scores[places] += 1
         return places, kept
@@ -1179,12 +1184,14 @@ class LargeTable:
             return None
         ids = np.ascontiguousarray(ids, np.int64)
         places = np.empty(len(ids), np.int64)
-        return loops.HeldUpdate(update, ids, value, self.index.ids, entries, self._seen, self.updates + 1, places)
+        return loops.HeldUpdate(
+            update, ids, value, self.index.ids, entries, self._last_updates, self.updates + 1, places
+        )
 
     def begin_after(self, changed: int) -> None:
         """Begins an update of which compiled loops have already changed so many rows."""
         self.updates += 1
-        self._touched += changed
+        self._updated_rows += changed
 
     def parts(self) -> list[Array] | None:
         """The parameters of all rows and then each of their states, [rows, width], as views of the table's memory,
@@ -1200,7 +1207,7 @@ class LargeTable:
 
     def end_update(self) -> None:
         """Ends an update: if it is time, rows leave, or move to the front of the file. Places change then."""
-        if self.folder is not None and self._touched > self._most_touched():
+        if self.folder is not None and self._updated_rows > self._most_touched():
             self._pack()
         if self.rules.shrink_every and self.updates % self.rules.shrink_every == 0:
             self.shrink()
@@ -1226,29 +1233,29 @@ class LargeTable:
             assert self.chances is not None
             chosen = self.chances(ids, self.updates) < rules.enter_chance
         if rules.enter_after > 1:
-            chosen &= self._waiting.count_gradients(ids, self.updates, rules.enter_after)
-            self._waiting.leave(ids[chosen])
+            chosen &= self._waiting_ids.count_gradients(ids, self.updates, rules.enter_after)
+            self._waiting_ids.leave(ids[chosen])
         return chosen
 
     def _add(self, ids: Array) -> None:
         first, total = self.index.count, self.index.count + len(ids)
         self._rows.require(total)
         self.index.add(ids)
-        drawn = self._drawn.take(ids)
+        drawn = self._drawn_values.take(ids)
         for piece in self._rows.pieces(len(ids), in_order=True):
             new = self._numbers[first + piece.start : first + piece.stop]
             new[:, 0] = drawn[piece]
             for number, value in enumerate(self.states):
                 new[:, 1 + number] = value
-        self._seen = ensure_capacity(self._seen, total)
+        self._last_updates = ensure_capacity(self._last_updates, total)
         if self.keeps_scores:
             self._scores = ensure_capacity(self._scores, total)
             self._scores[first:total] = 0
 
     def _pack(self) -> None:
         """Moves the rows that were updated since the last call to the front, in pieces."""
-        seen = self._seen[: self.index.count]
-        used, most = seen > self._packed, self._most_in_memory()
+        seen = self._last_updates[: self.index.count]
+        used, most = seen > self._pack_update, self._most_in_memory()
         if self.limit is not None and np.count_nonzero(used) > most:  # the rows that were updated last
             used &= seen > np.partition(seen, len(seen) - most - 1)[len(seen) - most - 1]
         front = int(np.count_nonzero(used))
@@ -1256,12 +1263,12 @@ class LargeTable:
         for start in range(0, len(away), _PIECE):
             one, other = away[start : start + _PIECE], here[start : start + _PIECE]
             self._rows.exchange(one, other)
-            for array in (self._seen, self._scores):
+            for array in (self._last_updates, self._scores):
                 if len(array):
                     _exchange(array, one, other)
             self.index.exchange(one, other)
         self._rows.keep_front(front)
-        self._packed, self._touched = self.updates, 0
+        self._pack_update, self._updated_rows = self.updates, 0
 
     # rows that leave
 
@@ -1274,8 +1281,8 @@ class LargeTable:
         count = self.index.count
         stay = np.ones(count, bool)
         if unseen:
-            stay &= self._seen[:count].astype(np.int64) + unseen >= self.updates
-            self._waiting.drop_before(self.updates - unseen)
+            stay &= self._last_updates[:count].astype(np.int64) + unseen >= self.updates
+            self._waiting_ids.drop_before(self.updates - unseen)
         if len(self._scores):
             self._scores[:count] *= np.float32(self.rules.score_decay)
             if below:
@@ -1291,8 +1298,8 @@ class LargeTable:
         self._calls.append(self.updates)
         if len(self._calls) < calls:
             return 0
-        self._waiting.drop_before(self._calls[-calls] + 1)
-        return self._leave(self._seen[: self.index.count] > self._calls[-calls])
+        self._waiting_ids.drop_before(self._calls[-calls] + 1)
+        return self._leave(self._last_updates[: self.index.count] > self._calls[-calls])
 
     def _leave(self, stay: Array) -> int:
         left = len(stay) - int(np.count_nonzero(stay))
@@ -1310,11 +1317,11 @@ class LargeTable:
             for piece in self._rows.pieces(len(chunk), each=2):
                 here = slice(start + piece.start, start + piece.stop)
                 self._numbers[here] = self._numbers.take(chunk[piece], axis=0)
-            for array in (self._seen, self._scores):
+            for array in (self._last_updates, self._scores):
                 if len(array):
                     array[start : start + len(chunk)] = array.take(chunk, axis=0)
         self._rows.truncate(len(places))
-        for array in (self._seen, self._scores):
+        for array in (self._last_updates, self._scores):
             array.resize((min(len(places), len(array)),), refcheck=False)
         self.index.keep(places)
 
@@ -1333,20 +1340,20 @@ class LargeTable:
         """The field `ids`, `numbers`, `seen` or `scores` of the rows at these places."""
         if name == "numbers":
             return self._rows.take(places)
-        return {"ids": self.index.ids, "seen": self._seen, "scores": self._scores}[name].take(places)
+        return {"ids": self.index.ids, "seen": self._last_updates, "scores": self._scores}[name].take(places)
 
     def without_rows(self) -> TableRows:
         """The content of the table apart from its rows."""
         numbers = np.empty((0, *self._numbers.shape[1:]), self.dtype)
         ids, seen, scores = (np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.float32))
         return TableRows(
-            ids, numbers, seen, scores, *self._waiting.rows(), self.dropped_ids(), self.updates, self.saved
+            ids, numbers, seen, scores, *self._waiting_ids.rows(), self.dropped_ids(), self.updates, self.saved
         )
 
     def changed_places(self) -> Array:
         """The places of the rows that changed since changed rows were last saved, in ascending order of their ids."""
         order = self.order()
-        return order[self._seen[order] > self.saved]
+        return order[self._last_updates[order] > self.saved]
 
     def dropped_ids(self) -> Array:
         """The ids of rows that have left since changed rows were last saved and do not exist again, in
@@ -1392,7 +1399,7 @@ class LargeTable:
         self._add(np.arange(self.height))
         for piece in self._rows.pieces(self.height, in_order=True):
             self._numbers[piece, 0] = whole[piece]
-        self._seen[: self.height] = 0
+        self._last_updates[: self.height] = 0
 
     def add_rows(self, rows: TableRows) -> None:
         """Adds rows that do not exist yet, with the content that they have in another table. Raises ValueError for rows
@@ -1406,14 +1413,14 @@ class LargeTable:
             raise ValueError("a row is there twice")
         self._rows.require(total)
         self.index.add(rows.ids)
-        self._seen = ensure_capacity(self._seen, total)
+        self._last_updates = ensure_capacity(self._last_updates, total)
         for piece in self._rows.pieces(total - first, in_order=True):
             self._numbers[first + piece.start : first + piece.stop] = rows.numbers[piece]
-        self._seen[first:total] = rows.seen
+        self._last_updates[first:total] = rows.seen
         if self.keeps_scores:
             self._scores = ensure_capacity(self._scores, total)
             self._scores[first:total] = rows.scores if len(rows.scores) else 1
-        self._waiting.add(rows.waiting, rows.counts)
+        self._waiting_ids.add(rows.waiting, rows.counts)
         if len(rows.dropped):
             self._dropped.append(rows.dropped)
         self.updates, self.saved = max(self.updates, rows.updates), max(self.saved, rows.saved)
@@ -1431,8 +1438,8 @@ class LargeTable:
         for piece in self._rows.pieces(len(places)):
             here, given = places[piece], numbers[piece]
             self._numbers[here, : 1 if numbers.ndim == 2 else None] = given[:, None] if numbers.ndim == 2 else given
-        self._seen[places] = self.updates if seen is None else seen
-        self.updates = max(self.updates, int(self._seen[places].max(initial=0)))
+        self._last_updates[places] = self.updates if seen is None else seen
+        self.updates = max(self.updates, int(self._last_updates[places].max(initial=0)))
 
     def remove(self, ids: Array) -> None:
         """Removes those of these rows that exist."""

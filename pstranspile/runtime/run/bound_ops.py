@@ -172,35 +172,35 @@ def _guard_kernel(run: Run, op: Op, arguments: Sequence[Argument], results: Sequ
 
     def expected_types(values: Sequence[Value]) -> Types:
         """The types of the results by the shape rule, as far as it knows."""
-        given = tuple(
+        input_types = tuple(
             tuple(map(_type_of, value)) if argument.duplicable and value is not None else (_type_of(value),)
             for argument, value in zip(arguments, values, strict=True)
         )
-        if given not in expected:
+        if input_types not in expected:
             expected.clear()  # Shapes of a run are few, but need not be.
             named = {
                 name: tensor
-                for argument, types in zip(arguments, given, strict=True)
+                for argument, types in zip(arguments, input_types, strict=True)
                 for name, tensor in zip(argument.names, types, strict=False)
             }
             try:
-                expected[given] = infer_types(op, named.get)
+                expected[input_types] = infer_types(op, named.get)
             except ShapeError:
-                expected[given] = EMPTY  # the kernel decides
-        return expected[given]
+                expected[input_types] = EMPTY  # the kernel decides
+        return expected[input_types]
 
     def run_guarded(*values: Value) -> Value:
         types = expected_types(values)
-        made: Any
+        return_value: Any
         try:
-            made = run(*values)
+            return_value = run(*values)
         except SystemExit as stop:
             if told_to_end(stop):
                 raise
             raise ValueError(f"its kernel fails: {told_as(stop)}") from None
         if not results:
-            return made
-        for result, part in zip(results, _parts(made, len(results)), strict=True):
+            return return_value
+        for result, part in zip(results, _parts(return_value, len(results)), strict=True):
             if result.duplicable and part is not None and not isinstance(part, tuple | list):
                 raise ValueError(f"its kernel gives {_type_text(part)} for {result.slot}, which takes a list")
             parts = cast("Sequence[Value]", part if result.duplicable else (part,))
@@ -208,7 +208,7 @@ def _guard_kernel(run: Run, op: Op, arguments: Sequence[Argument], results: Sequ
                 if tensor is not None and value is not None and not _agrees(value, tensor):
                     says = f"its shape rule {described_type(tensor)}"
                     raise ValueError(f"its kernel gives {_type_text(value)} for {result.slot}, {says}")
-        return made
+        return return_value
 
     return run_guarded
 
@@ -348,16 +348,16 @@ def _value_of(op: Op, context: ValueSource, name: str, slot: str) -> Value | Non
 def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
     """Runs an op and yields its outputs as (name, value). Handles LoD as the kernel declares."""
     try:
-        made = bound.run_any(*values)
+        return_value = bound.run_any(*values)
     except DiagnosticError:
         raise
     except Exception as problem:
         fail(bound, values, problem)
     if not bound.results:
         return
-    parts = (made,) if len(bound.results) == 1 else made
+    parts = (return_value,) if len(bound.results) == 1 else return_value
     if parts is None or len(parts) != len(bound.results):
-        raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")
+        raise TypeError(f"the kernel of {bound.op.type} gives {return_value!r} for {len(bound.results)} output slots")
     for (_, names, duplicable, _), part in zip(bound.results, parts, strict=True):
         for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
             if value is not None and name != EMPTY_NAME:
@@ -406,7 +406,7 @@ def _wrapper(
         return r0
     """
     names = ", ".join(f"a{place}" for place in range(len(arguments)))
-    made = ", ".join(f"r{place}" for place in range(len(results)))
+    result_names = ", ".join(f"r{place}" for place in range(len(results)))
     lines = [f"def with_lods({names}):"]
     for place, is_list in enumerate(arguments):
         lines.append(f"    l{place} = None")
@@ -414,7 +414,7 @@ def _wrapper(
             lines.append(f"    if a{place}.__class__ is list: a{place}, l{place} = apart(a{place})")
         else:
             lines.append(f"    if a{place}.__class__ is LoDTensor: a{place}, l{place} = a{place}")
-    lines.append(f"    {made} = run({names})" if results else f"    run({names})")
+    lines.append(f"    {result_names} = run({names})" if results else f"    run({names})")
     for place, (is_list, given) in enumerate(zip(results, sources, strict=True)):
         if given:
             result = " or ".join(f"l{source}" for source in given)
@@ -425,7 +425,7 @@ def _wrapper(
                 fits = f"r{place}.ndim and len(r{place}) == lod[-1][-1]"  # as in with_lod, without the call
                 lines.append(f"    if r{place}.__class__ is ndarray and (lod := {result}) and {fits}:")
                 lines.append(f"        r{place} = new(LoDTensor, (r{place}, lod))")
-    text = "\n".join([*lines, f"    return {made or '()'}"])
+    text = "\n".join([*lines, f"    return {result_names or '()'}"])
     code = compile(text, "<LoD>", "exec")
 
     def wrap(run: Run) -> Run:
@@ -501,16 +501,16 @@ def is_stated(op: Op, problem: BaseException) -> bool:
     schema = schema_of(op.type)
     if schema is not None and not schema.is_built_in:
         return True
-    own, last = True, problem.__traceback__
+    is_own, last = True, problem.__traceback__
     if last is None:
         return True
     for frame, _ in walk_tb(last):
-        own = own and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY, "<"))
+        is_own = is_own and frame.f_code.co_filename.startswith((_PACKAGE, _NUMPY, "<"))
     while last.tb_next is not None:
         last = last.tb_next
     code = last.tb_frame.f_code
     raises = opname[code.co_code[last.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
-    return not own or (raises and not code.co_filename.startswith(_NUMPY))
+    return not is_own or (raises and not code.co_filename.startswith(_NUMPY))
 
 
 _PACKAGE = str(Path(pstranspile.__file__).parent) + os.sep

@@ -362,7 +362,7 @@ def made_ids(program: Program) -> list[Table]:
     return [table for table in lookups_of(program) if (table.ids, id(table.op)) not in fed]
 
 
-class Wrong(NamedTuple):
+class UnknownId(NamedTuple):
     """An id that a table has no row for: the row of the batch that holds it, counted from 0, the id, and the table."""
 
     input: str
@@ -376,7 +376,7 @@ class Wrong(NamedTuple):
         return at_op("run-feed-mismatch", message, self.table.op)
 
 
-def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) -> Iterator[Wrong]:
+def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) -> Iterator[UnknownId]:
     """The first id of each input of a step that a table has no row for."""
     for name, known in tables.items():
         value: Any = feed.get(name)
@@ -387,7 +387,7 @@ def wrong_ids(tables: Mapping[str, Sequence[Table]], feed: Mapping[str, Any]) ->
             wrong = table.missing_ids_mask(ids)
             if wrong is not None:
                 place: Any = np.argwhere(wrong)[0]
-                yield Wrong(name, row_of(value, int(place[0])), int(ids[tuple(place)]), table)
+                yield UnknownId(name, row_of(value, int(place[0])), int(ids[tuple(place)]), table)
                 break
 
 
@@ -402,7 +402,7 @@ def row_of(value: Any, element: int) -> int:
 # What is fed in one step, compared with what the program does with it.
 
 
-class Apart(NamedTuple):
+class UnequalRows(NamedTuple):
     """Two inputs with different numbers of rows, and the op that brings their rows together."""
 
     inputs: tuple[str, str]
@@ -430,17 +430,19 @@ class FedRows:
 
     def __init__(self, program: Program):
         self._program = program
-        self._open: dict[str, Var] = {
+        self._open_inputs: dict[str, Var] = {
             name: var
             for name, var in program.main_block.vars.items()
             if not var.persistable and var.tensor is not None and var.shape[:1] == (-1,) and not var.tensor.lod_level
         }
-        self._differences: dict[tuple[tuple[str, tuple[int, ...]], ...], Apart | None] = {}
+        self._differences: dict[tuple[tuple[str, tuple[int, ...]], ...], UnequalRows | None] = {}
         """What was found for the dims of the arrays of a step."""
 
-    def row_mismatch(self, feed: Mapping[str, Any]) -> Apart | None:
+    def row_mismatch(self, feed: Mapping[str, Any]) -> UnequalRows | None:
         """The first two inputs of a step that have different numbers of rows although an op takes them side by side."""
-        given = {name: value.shape for name, value in feed.items() if name in self._open and self._fits(name, value)}
+        given = {
+            name: value.shape for name, value in feed.items() if name in self._open_inputs and self._fits(name, value)
+        }
         if len({shape[:1] for shape in given.values()}) < 2:
             return None
         key = tuple(given.items())
@@ -450,14 +452,14 @@ class FedRows:
 
     def _fits(self, name: str, value: Any) -> bool:
         """Whether a value is an array with the declared dims, whatever its rows."""
-        dims = self._open[name].shape
+        dims = self._open_inputs[name].shape
         return isinstance(value, np.ndarray) and len(value.shape) == len(dims) and fits(value.shape[1:], dims[1:])
 
-    def _search(self, shapes: Mapping[str, tuple[int, ...]]) -> Apart | None:
+    def _search(self, shapes: Mapping[str, tuple[int, ...]]) -> UnequalRows | None:
         types: dict[str, TensorType] = {}
         origins = {name: frozenset([name]) for name in shapes}
         for name, shape in shapes.items():
-            tensor = self._open[name].tensor
+            tensor = self._open_inputs[name].tensor
             assert tensor is not None
             types[name] = tensor._replace(shape=shape)
 
@@ -469,22 +471,26 @@ class FedRows:
             return types.get(name) or declared_tensor(name)
 
         for op in self._program.main_block.ops:
-            of = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
-            if not of:
+            input_origins = frozenset[str]().union(*(origins.get(name, frozenset()) for name in op.input_names))
+            if not input_origins:
                 continue
-            made: Types = {}
+            result_types: Types = {}
             try:
-                made = infer_types(op, known_tensor)
+                result_types = infer_types(op, known_tensor)
                 meet = _side_by_side(op, types, origins)
             except ShapeError:
-                meet = [*of] if _fits(op, declared_tensor) and _fits_with_equal_rows(op, known_tensor, origins) else []
+                meet = (
+                    [*input_origins]
+                    if _fits(op, declared_tensor) and _fits_with_equal_rows(op, known_tensor, origins)
+                    else []
+                )
             for one, other in combinations([name for name in shapes if name in meet], 2):
                 if shapes[one][0] != shapes[other][0]:
-                    return Apart((one, other), (shapes[one][0], shapes[other][0]), op)
+                    return UnequalRows((one, other), (shapes[one][0], shapes[other][0]), op)
             for slot, names in op.outputs.items():
-                for name, tensor in zip(names, made.get(slot, (None,) * len(names)), strict=False):
+                for name, tensor in zip(names, result_types.get(slot, (None,) * len(names)), strict=False):
                     types.pop(name, None)
-                    origins[name] = of
+                    origins[name] = input_origins
                     if tensor is not None and tensor.shape:
                         types[name] = tensor
         return None

@@ -230,7 +230,7 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
     declare.
     """
     result = dict(arrays)
-    made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
+    startup_vars: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
     variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
     findings: list[Diagnostic] = []
     for name, given in arrays.items():
@@ -239,7 +239,7 @@ def fitting(arrays: Mapping[str, Any], path: str, program: Program, startup: Pro
         if name not in variables:
             message = f"the program declares no persistable variable {name}{near(name, variables)}"
         elif problem := mismatch(variables[name], array):
-            if name in made and made[name].persistable and not mismatch(made[name], array):
+            if name in startup_vars and startup_vars[name].persistable and not mismatch(startup_vars[name], array):
                 continue
             reason = problem.replace("is fed", "the file holds")
             message = f"{name} is declared {declared_type(variables[name])}, but {reason}"
@@ -350,17 +350,19 @@ def _parameters(arrays: ArrayFile, program: Program) -> dict[str, Any]:
         return arrays
     result: dict[str, Any] = {}
     for name, value in arrays.items():
-        own = named.get(name, name)
-        if name in named and own.endswith(ROWS) and name.removesuffix(ROWS) in arrays:
+        own_name = named.get(name, name)
+        if name in named and own_name.endswith(ROWS) and name.removesuffix(ROWS) in arrays:
             continue
         ids = arrays.get(f"{name}{ROWS}") if name in named else None
         if ids is not None:
             height = (
-                variables[own].shape[0] if own in variables and variables[own].shape else int(ids.max(initial=0)) + 1
+                variables[own_name].shape[0]
+                if own_name in variables and variables[own_name].shape
+                else int(ids.max(initial=0)) + 1
             )
-            result[own] = SelectedRows(ids, value, height)
+            result[own_name] = SelectedRows(ids, value, height)
         else:
-            result[own] = value
+            result[own_name] = value
     return result
 
 

@@ -40,14 +40,15 @@ _STEPS_PER_MOVE = 16
 class Slots(NamedTuple):
     """How the arguments of similar ops are combined, by slot.
 
-    `kept` are slots of variables that the ops update, Param first; `given` are slots that each op reads for its
-    parameter (gradients); `shared` are slots whose variables all ops have in common. `numbers` maps the slots of `kept`
-    whose variables have one element, which must be equal for all ops (powers of beta), to the indices of their results.
+    `updated_slots` are slots of variables that the ops update, Param first; `gradient_slots` are slots that each op
+    reads for its parameter (gradients); `shared_slots` are slots whose variables all ops have in common. `numbers` maps
+    the slots of `updated_slots` whose variables have one element, which must be equal for all ops (powers of beta), to
+    the indices of their results.
     """
 
-    kept: tuple[str, ...]
-    given: tuple[str, ...]
-    shared: tuple[str, ...]
+    updated_slots: tuple[str, ...]
+    gradient_slots: tuple[str, ...]
+    shared_slots: tuple[str, ...]
     numbers: FrozenMap[str, int]
 
 
@@ -63,10 +64,10 @@ class Group:
     def __init__(self, ops: Sequence[BoundOp], slots: Slots):
         self.ops = tuple(ops)
         self.slots = slots
-        self.kept = _variables(ops, slots.kept)
+        self.updated_variables = _variables(ops, slots.updated_slots)
         """The updated variables that lie side by side, slot by slot."""
-        self.given = _variables(ops, slots.given)
-        self.shared = _variables(ops[:1], slots.shared)
+        self.gradient_variables = _variables(ops, slots.gradient_slots)
+        self.shared_variables = _variables(ops[:1], slots.shared_slots)
         self.loose = True
         """Whether some variables do not lie in the group's arrays."""
         self._views: tuple[Any, ...] = ()
@@ -75,7 +76,7 @@ class Group:
         self._arguments: list[Any] = []
         """The arguments of the kernel; the shared ones are set in every step."""
         places = {argument.slot: place for place, argument in enumerate(ops[0].arguments)}
-        self._shared_places = [places[slot] for slot in slots.shared]
+        self._shared_places = [places[slot] for slot in slots.shared_slots]
         self._steps = self._moves = 0
 
     def step(self, kept: list[Value], given: list[Value], shared: list[Value]) -> bool:
@@ -112,12 +113,12 @@ class Group:
             return
         self._moves += 1
         self._views, self._all = (), {}
-        values = [find(name) for name in self.kept]
+        values = [find(name) for name in self.updated_variables]
         count = len(self.ops)
         params = values[:count]
         if not all(value.__class__ is np.ndarray for value in values):
             return
-        for number, slot in enumerate(self.slots.kept):
+        for number, slot in enumerate(self.slots.updated_slots):
             mine = values[number * count : (number + 1) * count]
             alike = [value.size == 1 for value in mine] if slot in self.slots.numbers else [
                 value.shape == param.shape for value, param in zip(mine, params, strict=True)
@@ -125,19 +126,19 @@ class Group:
             if not all(alike) or len({value.dtype for value in mine}) > 1:
                 return
         views: list[Any] = []
-        for number, slot in enumerate(self.slots.kept):
+        for number, slot in enumerate(self.slots.updated_slots):
             mine = values[number * count : (number + 1) * count]
             self._all[slot], parts = _side_by_side(mine, 1 if slot in self.slots.numbers else _APART)
             for part, value in zip(parts, mine, strict=True):
                 part[...] = value
             views += parts
         self._parts = []
-        for slot in self.slots.given:
+        for slot in self.slots.gradient_slots:
             self._all[slot], parts = _side_by_side(params, _APART)
             self._parts += parts
         whole = {slot: array[:1] if slot in self.slots.numbers else array for slot, array in self._all.items()}
         self._arguments = [whole.get(argument.slot) for argument in self.ops[0].arguments]
-        for name, view in zip(self.kept, views, strict=True):
+        for name, view in zip(self.updated_variables, views, strict=True):
             held[name] = view
         self._views, self.loose = tuple(views), False
 
@@ -156,7 +157,7 @@ def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:
     return whole, parts
 
 
-class _Alike:
+class _SimilarOps:
     """Indices of similar ops. `ended`: a later op accesses the same variables, so that the ops can't wait for further
     ones.
     """
@@ -174,10 +175,10 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
     """Yields groups of similar optimizer ops, with their indices. A group may run at the place of its last op: no op in
     between writes variables that its ops read or write, or reads variables that they write.
     """
-    runs: list[_Alike] = []
-    latest: dict[object, _Alike] = {}
-    readers: defaultdict[str, set[_Alike]] = defaultdict(set)
-    writers: defaultdict[str, set[_Alike]] = defaultdict(set)
+    runs: list[_SimilarOps] = []
+    latest: dict[object, _SimilarOps] = {}
+    readers: defaultdict[str, set[_SimilarOps]] = defaultdict(set)
+    writers: defaultdict[str, set[_SimilarOps]] = defaultdict(set)
     for index, bound in enumerate(ops):
         reads, writes = list(bound.op.input_names), list(bound.op.output_names)
         for names, users in ((reads, writers), (writes, readers), (writes, writers)):
@@ -191,7 +192,7 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
             continue
         run = latest.get(kind)
         if run is None or run.ended:
-            run = latest[kind] = _Alike()
+            run = latest[kind] = _SimilarOps()
             runs.append(run)
         run.members.append(index)
         for names, users in ((reads, readers), (writes, writers)):
@@ -209,7 +210,7 @@ def _kind(program: Program, bound: BoundOp) -> object:
     if slots is None or schema is None or not _is_small(program, op.inputs["Param"][0]):
         return None
     attrs = tuple(op.attrs.get(name, schema.defaults.get(name)) for name in schema.attrs)
-    return op.type, attrs, slots, tuple(_variables([bound], slots.shared))
+    return op.type, attrs, slots, tuple(_variables([bound], slots.shared_slots))
 
 
 def _is_small(program: Program, name: str) -> bool:
@@ -228,9 +229,9 @@ def _slots(program: Program, bound: BoundOp) -> Slots | None:
         return None
     updated = {result.names[0]: place for place, result in enumerate(bound.results) if result.names}
     variables = program.main_block.vars
-    kept: list[str] = []
-    given: list[str] = []
-    shared: list[str] = []
+    updated_slots: list[str] = []
+    gradient_slots: list[str] = []
+    shared_slots: list[str] = []
     numbers: dict[str, int] = {}
     for argument in bound.arguments:
         slot, names, duplicable, may_lack = argument
@@ -243,12 +244,12 @@ def _slots(program: Program, bound: BoundOp) -> Slots | None:
             return None
         follows = schema.slicing[slot] is Slicing.FOLLOWS
         if names[0] in updated and var.persistable:
-            kept.append(slot)
+            updated_slots.append(slot)
             if not follows:
                 numbers[slot] = updated[names[0]]
             del updated[names[0]]
         else:
-            (given if follows else shared).append(slot)
-    if updated or kept[:1] != ["Param"]:
+            (gradient_slots if follows else shared_slots).append(slot)
+    if updated or updated_slots[:1] != ["Param"]:
         return None
-    return Slots(tuple(kept), tuple(given), tuple(shared), FrozenMap(numbers))
+    return Slots(tuple(updated_slots), tuple(gradient_slots), tuple(shared_slots), FrozenMap(numbers))

@@ -21,9 +21,9 @@ from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.run.bound_ops import BoundOp, arguments_of, fail, slot_of
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched_value, mismatch, missing, offsets_fit
 from pstranspile.runtime.run.frame import Execution, Frame, Slices, Watcher, interpret
-from pstranspile.runtime.run.scope import Home, Scope, own_copy
-from pstranspile.runtime.run.source import GuardFailed, Missing, Source, ValueKind, in_frame, reads_of
-from pstranspile.runtime.run.watchers import NotFinite
+from pstranspile.runtime.run.scope import Scope, ScopeWriter, own_copy
+from pstranspile.runtime.run.source import GuardFailed, MissingValue, Source, ValueKind, in_frame, reads_of
+from pstranspile.runtime.run.watchers import FiniteCheck
 from pstranspile.runtime.values import LoDTensor
 
 # A sub-block as the source of a Python function of its frame, like the function that `pstranspile.runtime.run.source`
@@ -63,7 +63,7 @@ class BlockSource(Source):
 
     def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
         """Sets a variable to its new value, unless the value is None."""
-        known = name in self.kinds and name not in self.unsure
+        known = name in self.kinds and name not in self.optional_names
         self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
         if name not in self.kinds:
             self._add(f"else: {self._local(name)} = find({name!r})", index)
@@ -75,10 +75,10 @@ class BlockSource(Source):
         self._add(f"c{index}(frame)", index)
         for name in self.variables_by_op[index]:
             self.kinds.pop(name, None)
-            self.unsure.discard(name)
+            self.optional_names.discard(name)
 
 
-class _Written:
+class _FrameWriter:
     """A frame as a mapping for assignments: `written[name] = value` calls `frame.write(name, value)`."""
 
     __slots__ = ("frame",)
@@ -112,14 +112,14 @@ class BlockCode:
             )
         source, step = known
         try:
-            step(frame, frame.find, frame.local, _Written(frame))
+            step(frame, frame.find, frame.local, _FrameWriter(frame))
         except DiagnosticError:
             raise
         except Exception as problem:
             index, values = source.locate_failure(step, problem)
             if index >= 0:
                 bound = source.bound[index]
-                if isinstance(problem, Missing):
+                if isinstance(problem, MissingValue):
                     raise frame.missing(bound.op, slot_of(bound, problem.name), problem.name) from None
                 fail(bound, arguments_of(bound, values), problem)
             raise
@@ -182,7 +182,7 @@ class Prepared:
         frame = Frame(execution)
         scope = execution.scope
         top_level = scope.parent is None
-        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, Home(scope))
+        find, held = (scope.values_here.get, scope.values_here) if top_level else (scope.get, ScopeWriter(scope))
         if self._step is None:
             self._compile(self._not_plain())
         step: Any = self._step
@@ -226,7 +226,7 @@ class Prepared:
         if index < 0:
             return
         bound = self.source.bound[index]
-        if isinstance(problem, Missing):
+        if isinstance(problem, MissingValue):
 
             def find_value(name: str) -> Value | None:  # values, also fed ones, are removed after their last use
                 value = True if name in self.feeds else values.get(name)
@@ -341,7 +341,7 @@ def run(
         step = int(step)
     known = _program_state(scope, program, (seed, stream, str(folder)))
     execution = known.execution
-    execution.adapt(slices or {}, (*watchers, NotFinite()) if check_nan else tuple(watchers), step)
+    execution.adapt(slices or {}, (*watchers, FiniteCheck()) if check_nan else tuple(watchers), step)
     names = tuple(feed or ()), names_of(fetch, "run")
     if execution.watchers or names not in known.prepared:
         known.prepared.setdefault(names, None)

@@ -93,7 +93,7 @@ class Scope(MutableMapping[str, Value]):
         return f"Scope({', '.join(self)})"
 
 
-class Home:
+class ScopeWriter:
     """A scope with parents as a mapping for assignments: `home[name] = value` calls `scope.put(name, value)`."""
 
     __slots__ = ("scope",)

@@ -199,7 +199,7 @@ def _without_row_ops(
     """(the program without the ops that need rows; the ops that send a value made of rows, by the variable)."""
     needing = {*inputs, *seeds_of(program).values()}
     senders: dict[str, Op] = {}
-    kept: list[Op] = []
+    kept_ops: list[Op] = []
     for op in program.main_block.ops:
         needed = [name for name in _read(program, op) if name in needing]
         if needed and sends(op.type):
@@ -208,9 +208,9 @@ def _without_row_ops(
         if needed:
             needing.update(n for n in op.output_names if (var := program.find_var(n)) is None or not var.persistable)
         else:
-            kept.append(op)
+            kept_ops.append(op)
             needing.difference_update(op.output_names)
-    return _with_ops(program, tuple(kept)), senders
+    return _with_ops(program, tuple(kept_ops)), senders
 
 
 def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]) -> list[int]:

@@ -66,9 +66,9 @@ class LocalValues(ABC):
         """A mapping from a line of the source to the index of the op that it belongs to."""
         self.locals: dict[str, str] = {}
         self.kinds: dict[str, ValueKind] = {}
-        self.apart: set[str] = set()
+        self.split_names: set[str] = set()
         """The variables whose local holds only the data (see `kinds`); another local holds the LoD."""
-        self.unsure: set[str] = set()
+        self.optional_names: set[str] = set()
         """The variables whose local may be None, because an op need not have written them."""
 
     @abstractmethod
@@ -85,42 +85,44 @@ class LocalValues(ABC):
     def _least(self, bound: BoundOp) -> ValueKind:
         """The least knowledge about any input of an op."""
         return min(
-            (ValueKind.ANYTHING if name in self.apart else self.kinds[name] for name in bound.reads),
+            (ValueKind.ANYTHING if name in self.split_names else self.kinds[name] for name in bound.reads),
             default=ValueKind.ARRAY,
         )
 
     def _whole(self, name: str) -> str:
         """An expression for the value of a variable, including its LoD."""
         v = self._local(name)
-        return f"({v} if l{v} is None else new(LoDTensor, ({v}, l{v})))" if name in self.apart else v
+        return f"({v} if l{v} is None else new(LoDTensor, ({v}, l{v})))" if name in self.split_names else v
 
     def _join(self, index: int, name: str) -> None:
         """Adds a line after which the local of a variable holds its value including its LoD."""
-        if name in self.apart:
+        if name in self.split_names:
             v = self._local(name)
             self._add(f"if l{v} is not None: {v}, l{v} = new(LoDTensor, ({v}, l{v})), None", index)
-            self.apart.discard(name)
+            self.split_names.discard(name)
             self.kinds[name] = ValueKind.ANYTHING
 
     def _takes_apart(self, index: int, bound: BoundOp) -> bool:
         """Adds lines after which the locals of all inputs of an op hold no LoD, if its kernel takes none; returns False
         if that is not possible.
         """
-        made = [name for name in bound.makes if name != EMPTY_NAME]
+        result_names = [name for name in bound.makes if name != EMPTY_NAME]
         if (
             bound.sees_lod
             or self._least(bound) is not ValueKind.ANYTHING
             or any(result.duplicable for result in bound.results)
         ):
             return False
-        ragged = [name for name in bound.reads if name not in self.apart and self.kinds[name] is ValueKind.ANYTHING]
-        if any(map(self._persistable, (*made, *ragged))) or not self.kinds.keys().isdisjoint(made):
+        ragged = [
+            name for name in bound.reads if name not in self.split_names and self.kinds[name] is ValueKind.ANYTHING
+        ]
+        if any(map(self._persistable, (*result_names, *ragged))) or not self.kinds.keys().isdisjoint(result_names):
             return False
         for name in ragged:
             v = self._local(name)
             self._add(f"{v}, l{v} = {v} if {v}.__class__ is LoDTensor else ({v}, None)", index)
             self.kinds[name] = ValueKind.NO_LOD
-        self.apart.update(ragged)
+        self.split_names.update(ragged)
         return True
 
     def _give_lods(self, index: int, bound: BoundOp) -> None:
@@ -130,7 +132,7 @@ class LocalValues(ABC):
         sources = lod_sources(bound.arguments, bound.results, bound.lod)
         for result, places in zip(bound.results, sources, strict=True):
             mine = dict.fromkeys(name for place in places for name in bound.arguments[place].names)
-            given = [name for name in mine if name in self.apart]
+            given = [name for name in mine if name in self.split_names]
             for name in result.names[:1] if given else ():
                 if name != EMPTY_NAME:
                     v = self._local(name)
@@ -138,7 +140,7 @@ class LocalValues(ABC):
                     array = "" if self.kinds[name] is ValueKind.ARRAY else f"{v}.__class__ is ndarray and "
                     fits = f"l{v} and {array}{v}.ndim and len({v}) == l{v}[-1][-1]"
                     self._add(f"if not ({fits}): l{v} = None", index)
-                    self.apart.add(name)
+                    self.split_names.add(name)
 
     def _arguments(self, bound: BoundOp, *, whole: bool = False) -> str:
         def argument_text(name: str) -> str:
@@ -158,9 +160,9 @@ class LocalValues(ABC):
     def _written(self, name: str, kind: ValueKind, *, sure: bool) -> None:
         self.kinds[name] = kind
         if sure:
-            self.unsure.discard(name)
+            self.optional_names.discard(name)
         else:
-            self.unsure.add(name)
+            self.optional_names.add(name)
 
 
 # Short ops as expressions over the local variables of generated code (`Kernel.inline`).
@@ -311,7 +313,7 @@ class GuardFailed(Exception):
     """Raised before the first op if a variable of the scope does not hold a plain array, as the code requires."""
 
 
-class Missing(Exception):
+class MissingValue(Exception):
     """Raised by generated code at an op that reads a variable without a value."""
 
     def __init__(self, name: str):
@@ -382,12 +384,12 @@ class Source(LocalValues):
         self.grouped: set[int] = set()
         if groups is not None:
             for indexes, group in find_groups(program, self.bound):
-                self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.kept), group)
+                self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.updated_variables), group)
                 self.grouped.update(indexes)
         self.names: dict[str, Any] = {
             "ndarray": np.ndarray,
             "GuardFailed": GuardFailed,
-            "Missing": Missing,
+            "MissingValue": MissingValue,
             **FUNCTIONS,
             **NUMBERS,
         }
@@ -395,12 +397,12 @@ class Source(LocalValues):
         """The globals of the function."""
         self.loaded_names: list[str] = []
         """The variables that the function reads from the scope."""
-        self.last: dict[str, int] = {}
+        self.last_ops: dict[str, int] = {}
         for index, touched in enumerate(self.variables_by_op):
-            self.last.update(dict.fromkeys(touched, index))
+            self.last_ops.update(dict.fromkeys(touched, index))
         for index, (members, _) in self.groups.items():
             for name in {name for member in members for name in self.variables_by_op[member]}:
-                self.last[name] = max(self.last[name], index)
+                self.last_ops[name] = max(self.last_ops[name], index)
         self._write()
 
     def bind(self, op: Op) -> BoundOp:
@@ -464,7 +466,8 @@ class Source(LocalValues):
         local = f"u{list(self.groups).index(indexes[-1])}"
         self.names[local] = group
         values = [
-            "".join(f"{self._whole(name)}, " for name in names) for names in (group.kept, group.given, group.shared)
+            "".join(f"{self._whole(name)}, " for name in names)
+            for names in (group.updated_variables, group.gradient_variables, group.shared_variables)
         ]
         self._add(f"if not {local}.step({', '.join(f'({value})' for value in values)}):", indexes[0])
         self._indent += "    "
@@ -489,7 +492,7 @@ class Source(LocalValues):
                 self.loaded_names.append(name)
                 if looks or name in self.not_plain or name not in bound.needs:  # the op may do without a value
                     self.kinds[name] = ValueKind.ANYTHING
-                    self.unsure.add(name)
+                    self.optional_names.add(name)
                 else:
                     self.kinds[name] = ValueKind.ARRAY
                     plain.append(name)
@@ -503,9 +506,9 @@ class Source(LocalValues):
             return
         looks = bound.looks
         for name in () if looks else bound.needs:
-            if name in self.unsure:
-                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
-                self.unsure.discard(name)
+            if name in self.optional_names:
+                self._add(f"if {self._local(name)} is None: raise MissingValue({name!r})", index)
+                self.optional_names.discard(name)
         bound = over_a_term(bound, lambda name: self._is_spare(index, name))
         bound = self.bound[index] = over_first(bound, lambda name: self._is_spare(index, name))
         if self._expression(index, bound, plain_only=looks):
@@ -531,7 +534,7 @@ class Source(LocalValues):
     def _if_arrays(self, index: int, bound: BoundOp, expression: str) -> str:
         """A Python expression: `expression` if all inputs are arrays, and a call of `run_any` otherwise."""
         doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.kinds[name] < ValueKind.ARRAY]
-        tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
+        tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.split_names]
         tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
         self.names[f"g{index}"] = bound.run_any
         return f"{expression} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
@@ -565,7 +568,7 @@ class Source(LocalValues):
     def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
         """Adds code that sets a variable, which may have a value already, to its new value unless this is None."""
         self._join(index, name)
-        known = name in self.kinds and name not in self.unsure
+        known = name in self.kinds and name not in self.optional_names
         if not known and not self._persistable(name):
             self._add(f"{self._local(name)} = {value}", index)
             self._written(name, kind, sure=False)
@@ -620,7 +623,7 @@ class Source(LocalValues):
             return True
         if index == 0 or self.kinds.get(name) is not ValueKind.ARRAY or not makes_new(self.bound[index - 1], name):
             return False
-        dies = self.last[name] == index and not self._persistable(name) and name not in self.fetches
+        dies = self.last_ops[name] == index and not self._persistable(name) and name not in self.fetches
         return dies or self.bound[index].op.output("Out") == name
 
     def _numpy_name(self, match: re.Match[str]) -> str:
@@ -672,13 +675,13 @@ class Source(LocalValues):
         done = [
             name
             for name in dict.fromkeys(touched)
-            if self.last[name] == index
+            if self.last_ops[name] == index
             and name in self.kinds
             and name not in self.fetches
             and not self._persistable(name)
         ]
         if done:
-            lods = [f"l{self._local(name)}" for name in done if name in self.apart]
+            lods = [f"l{self._local(name)}" for name in done if name in self.split_names]
             self._add(f"del {', '.join([*map(self._local, done), *lods])}", index)
 
 

@@ -148,16 +148,16 @@ class RowFeeds:
         fed.
         """
         try:
-            given = self._feed(number)
+            step_feed = self._feed(number)
         except DiagnosticError as problem:
             at_step = Note(f"in step {number + 1}")
             raise DiagnosticError(
                 one._replace(notes=(*one.notes, at_step)) if one.code == "data-row" else one
                 for one in problem.diagnostics
             ) from None
-        if given is None:
+        if step_feed is None:
             require_steps(number, max(number + 1, self._step_count), self._source)
-        return dict(given or {})
+        return dict(step_feed or {})
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if there are data for fewer steps, as far as it is known before they are fed."""
@@ -748,7 +748,7 @@ def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple
     """
     left: dict[str, None] = {}
     fed: set[str] = set()
-    kept = ArrayFile({}, arrays.file)
+    result = ArrayFile({}, arrays.file)
     for key, array in arrays.items():
         match, owner = _TRAINER.match(key), _owner(key, programs)
         name = key[match.end() if match else 0 :]
@@ -756,11 +756,11 @@ def declared_arrays(arrays: ArrayFile, programs: Mapping[str, Program]) -> tuple
         name = name[len(owner) + 1 :] if owner else name
         variables = [variable_of(name, program.main_block.vars) for program in own]
         if any(variable in program.main_block.vars for variable, program in zip(variables, own, strict=True)):
-            kept[key] = array
+            result[key] = array
             fed.update(variables)
         else:
             left[variables[0]] = None
-    return kept, left_out_of_feed(left, programs.values(), fed, place_of(arrays))
+    return result, left_out_of_feed(left, programs.values(), fed, place_of(arrays))
 
 
 def left_out_of_feed(
@@ -799,18 +799,18 @@ class ProgramFeeds:
         self._turns = turns
         self._place = place_of(given)
         self._batches = batches_of(given, "Feeds")
-        self.of: dict[str, Feeds] = {}
+        self.by_program: dict[str, Feeds] = {}
         self.steps = len(self._batches) if self._batches is not None else None
         if isinstance(given, Mapping):
             by_program = arrays_by_program(given, programs, turns.names)
-            self.of = {name: Feeds(programs[name], by_program[name]) for name in turns.names}
-            self.steps = turns.steps_within({name: feeds.steps for name, feeds in self.of.items()})
+            self.by_program = {name: Feeds(programs[name], by_program[name]) for name in turns.names}
+            self.steps = turns.steps_within({name: feeds.steps for name, feeds in self.by_program.items()})
 
     def step(self, number: int) -> dict[str, Value]:
         """The feed of a step, counted from 0."""
         if self._batches is not None:
             return dict(self._batches[number])
-        return self.of[self._turns.program(number)].step(self._turns.runs_before(number))
+        return self.by_program[self._turns.program(number)].step(self._turns.runs_before(number))
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if the feeds of a program suffice for fewer steps."""
@@ -821,7 +821,7 @@ class ProgramFeeds:
         else:
             name = self._turns.program(self.steps)
             enough = f"which is enough for {self.steps} steps; {steps} are asked for"
-            message = f"@{name} is fed {self.of[name].steps} times, {enough}"
+            message = f"@{name} is fed {self.by_program[name].steps} times, {enough}"
         raise DiagnosticError([error("run-file-unusable", message, self._place)])
 
 

@@ -83,7 +83,7 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-class NotFinite:
+class FiniteCheck:
     """Raises DiagnosticError at the first op that computes NaN or infinity."""
 
     def __call__(self, bound: BoundOp, outputs: list[tuple[str, Value]], seconds: float) -> None:

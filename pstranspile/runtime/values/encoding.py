@@ -52,7 +52,7 @@ class FieldReader:
         self.stream, self.file = stream, file
         self.subject = ""
         """The variable that is being read, for messages."""
-        self.at = 0
+        self.position = 0
         self.max_field_bytes: int | None = None
         """The most bytes that a single field may have; None: as many as the file."""
         self.size = stream.seek(0, os.SEEK_END)
@@ -64,16 +64,16 @@ class FieldReader:
 
     def go_back(self, at: int) -> None:
         """Moves back to byte `at`: the bytes after it were only examined."""
-        self.at = at
+        self.position = at
 
     @property
     def bytes_left(self) -> int:
         """The number of bytes not yet read."""
-        return self.size - self.at
+        return self.size - self.position
 
     def raise_damaged(self, field: str, reason: str, at: int | None = None) -> NoReturn:
         """Raises the DiagnosticError about a field that starts at byte `at` (default: where reading stands)."""
-        self.refuse("values-damaged", f"{field}, byte {self.at if at is None else at}: {reason}")
+        self.refuse("values-damaged", f"{field}, byte {self.position if at is None else at}: {reason}")
 
     def refuse(self, code: Code, message: str) -> NoReturn:
         """Raises the DiagnosticError about what is being read."""
@@ -90,7 +90,7 @@ class FieldReader:
         """The next `size` bytes."""
         self.require(size, field)
         data = self.stream.read(size)
-        self.at += len(data)
+        self.position += len(data)
         return data
 
     def number(self, form: str, field: str) -> int:
@@ -110,12 +110,12 @@ class FieldReader:
             self.stream.readinto(memoryview(out).cast("B"))
         if dtype == "bool" and size and out.view("uint8").max() > 1:  # numpy would count such an element as its byte
             self.raise_damaged(field, "a boolean is neither 0 nor 1")
-        self.at += size
+        self.position += size
         return out.astype(dtype, copy=False)
 
     def version(self, field: str) -> None:
         """Reads a version number, which must be 0."""
-        at, version = self.at, self.number("I", field)
+        at, version = self.position, self.number("I", field)
         if version:
             self.refuse("values-version", f"{field}, byte {at}: version {version} is not known, only 0 is")
 
@@ -153,10 +153,10 @@ def _descriptor_numbers(data: bytes, reader: FieldReader, at: int) -> Iterator[t
 def _descriptor(reader: FieldReader) -> tuple[str, tuple[int, ...]]:
     """(numpy's name of the element type, dims) from the next descriptor."""
     reader.version("tensor version")
-    size_at, size = reader.at, reader.number("i", "size of the tensor descriptor")
+    size_at, size = reader.position, reader.number("i", "size of the tensor descriptor")
     if not 0 <= size <= _MAX_DESCRIPTOR:
         reader.raise_damaged("size of the tensor descriptor", f"{size} bytes is not a size", size_at)
-    at, number, dims = reader.at, None, list[int]()
+    at, number, dims = reader.position, None, list[int]()
     for field, value, position in _descriptor_numbers(reader.take(size, "tensor descriptor"), reader, at):
         if field == 1:
             number = value
@@ -177,16 +177,16 @@ def _descriptor(reader: FieldReader) -> tuple[str, tuple[int, ...]]:
 
 
 def _lod(reader: FieldReader) -> list[list[int]]:
-    at, levels = reader.at, reader.number("Q", "number of LoD levels")
+    at, levels = reader.position, reader.number("Q", "number of LoD levels")
     if levels > reader.bytes_left // 8:
         reader.raise_damaged("number of LoD levels", f"{levels} levels do not fit into {reader.bytes_left} bytes", at)
     lod: list[list[int]] = []
     for level in range(levels):
         field = f"LoD level {level}"
-        at, size = reader.at, reader.number("Q", f"size of {field}")
+        at, size = reader.position, reader.number("Q", f"size of {field}")
         if size % 8:
             reader.raise_damaged(f"size of {field}", f"offsets of 8 bytes do not make up {size} bytes", at)
-        at = reader.at
+        at = reader.position
         reader.require(size, field)
         offsets: list[int] = reader.array("uint64", (size // 8,), field).tolist()
         if offsets[:1] != [0] or any(a > b for a, b in pairwise(offsets)):
@@ -201,7 +201,7 @@ def _lod(reader: FieldReader) -> list[list[int]]:
 def decode_tensor(reader: FieldReader) -> Array | LoDTensor:
     """The next tensor; without LoD a plain array."""
     reader.version("version")
-    lod_at = reader.at
+    lod_at = reader.position
     lod = _lod(reader)
     dtype, dims = _descriptor(reader)
     if lod and lod[-1][-1] != (dims[0] if dims else 1):
@@ -221,21 +221,21 @@ def decode_part(reader: FieldReader, first: int, shape: tuple[int, ...]) -> Arra
         reader.refuse("values-range", message)
     width = np.dtype(dtype).itemsize
     reader.require(stored * width, "elements")
-    reader.at = reader.stream.seek(reader.at + first * width)
+    reader.position = reader.stream.seek(reader.position + first * width)
     return reader.array(dtype, shape, "elements")
 
 
 def decode_selected_rows(reader: FieldReader) -> SelectedRows:
     """The next sparse rows."""
     reader.version("version")
-    at, count = reader.at, reader.number("Q", "number of rows")
+    at, count = reader.position, reader.number("Q", "number of rows")
     if count > reader.bytes_left // 8:
         reader.raise_damaged("number of rows", f"{count} rows do not fit into {reader.bytes_left} bytes", at)
-    rows_at, rows = reader.at, reader.array("int64", (count,), "rows")
-    at, height = reader.at, reader.number("q", "height")
+    rows_at, rows = reader.position, reader.array("int64", (count,), "rows")
+    at, height = reader.position, reader.number("q", "height")
     if height < 0:
         reader.raise_damaged("height", f"{height} is negative", at)
-    at = reader.at
+    at = reader.position
     dtype, dims = _descriptor(reader)
     if count and int(rows.min()) < 0 and not takes_any_id((height, *dims[1:])):
         reader.raise_damaged("rows", f"row {int(rows.min())} is negative", rows_at)
@@ -247,7 +247,7 @@ def decode_selected_rows(reader: FieldReader) -> SelectedRows:
 def end(reader: FieldReader) -> None:
     """Raises DiagnosticError unless everything has been read."""
     if reader.bytes_left:
-        message = f"byte {reader.at}: {reader.bytes_left} bytes follow after all that is to be read"
+        message = f"byte {reader.position}: {reader.bytes_left} bytes follow after all that is to be read"
         reader.refuse("values-rest", message)
 
 

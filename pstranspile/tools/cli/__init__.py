@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, did_you_mean, in_one_line
 from pstranspile.ir.patterns import Pattern
-from pstranspile.ir.startup_signals import ToldToEnd, told_to_end
+from pstranspile.ir.startup_signals import EndSignal, told_to_end
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -112,7 +112,7 @@ def _run(arguments: Sequence[str], begins: Callable[[], object]) -> int:
         try:
             status = _dispatch(arguments, begins)
         except SystemExit as stop:  # argparse ends this way, after it has printed
-            if isinstance(stop, ToldToEnd):
+            if isinstance(stop, EndSignal):
                 stop.arrive()
             if is_told_to_end(stop):
                 PENDING.tell_of_interruption()
@@ -201,9 +201,9 @@ def _report(problem: DiagnosticError) -> int:
 
 
 def _internal(fault: Exception, with_traceback: bool) -> int:
-    from pstranspile.tools.cli.report import PLEASE_REPORT, Reported
+    from pstranspile.tools.cli.report import PLEASE_REPORT, CommandFailure
 
-    if isinstance(fault, Reported):
+    if isinstance(fault, CommandFailure):
         return fault.status
     if with_traceback:
         import traceback

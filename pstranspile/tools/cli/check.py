@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     """Checks, and prints the report; the exit status is 1 if what is promised does not hold. Raises DiagnosticError or
-    Reported.
+    CommandFailure.
     """
     loaded = load_with_job(options)
     module, job = loaded.module, loaded.job

@@ -117,7 +117,7 @@ class Version(argparse.Action):
         parser.exit()
 
 
-class _Once(argparse._StoreAction):  # pyright: ignore[reportPrivateUsage]
+class _LastValueAction(argparse._StoreAction):  # pyright: ignore[reportPrivateUsage]
     """An option with one value, of which the last counts, so that a script can change what a variable holds. That
     another one was given before is said.
     """
@@ -152,7 +152,7 @@ class Parser(argparse.ArgumentParser):
         self.values_given: dict[str, object] = {}
         """The values of options that take one, as they come, by the names of their attributes."""
         for name in (None, "store"):
-            self.register("action", name, _Once)
+            self.register("action", name, _LastValueAction)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Prints a help text; argparse itself keeps quiet where stdout can't be written."""
@@ -339,19 +339,19 @@ def begun_with(
 
     `resumed`: the run goes on from a checkpoint, which has all values. Raises DiagnosticError.
     """
-    given: Mapping[str, Any] = {}
+    loaded_values: Mapping[str, Any] = {}
     if path:
         from pstranspile.cluster.checkpoint.inference import starting_values
 
         starting = starting_values(path, program, startup)
         report(starting.warnings)
-        given = starting.values
-    values = {**start, **given}
+        loaded_values = starting.values
+    values = {**start, **loaded_values}
     if values and not resumed:
         from pstranspile.runtime.run.files import not_finite
 
-        others = {name: value for name, value in start.items() if name not in given}
-        report([*not_finite(given, program, path or ""), *not_finite(others, program, "")])
+        others = {name: value for name, value in start.items() if name not in loaded_values}
+        report([*not_finite(loaded_values, program, path or ""), *not_finite(others, program, "")])
     unset = [] if resumed or startup is None else _unset(startup, values)
     if unset:
         shown = name_list([f"%{name}" for name in unset], MOST_NAMED)
@@ -708,7 +708,7 @@ def _plan_name(name: str) -> str:
 
 
 def read_plan(options: argparse.Namespace) -> PlanFile | None:
-    """The plan that `--plan` names; None without it. Raises DiagnosticError or Reported."""
+    """The plan that `--plan` names; None without it. Raises DiagnosticError or CommandFailure."""
     if options.plan is None:
         return None
     from pstranspile.compiler.plan.plan_file import plan_bytes, plan_of_bytes
@@ -773,7 +773,7 @@ def read_job(options: argparse.Namespace) -> Job:
 def load_input(path: str, startup: str | None = None, meta: str | None = None, *, call_stacks: bool = False) -> Module:
     """The module of an INPUT argument; `-` is stdin. Its warnings are printed.
 
-    Raises DiagnosticError, or Reported for what came from stdin.
+    Raises DiagnosticError, or CommandFailure for what came from stdin.
     """
     from pstranspile.frontends.loading import load, load_bytes, read_stdin
 
@@ -787,7 +787,7 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None, *
 _AnyJob = TypeVar("_AnyJob", "Job", "Job | None")
 
 
-class Loaded(NamedTuple, Generic[_AnyJob]):
+class LoadedInput(NamedTuple, Generic[_AnyJob]):
     """The module of INPUT, the job, and warnings of the verifier, which are not printed yet: where the job can't be
     compiled, some of them are the errors that say why.
     """
@@ -797,32 +797,32 @@ class Loaded(NamedTuple, Generic[_AnyJob]):
     warnings: tuple[Diagnostic, ...]
 
 
-def load_with_job(options: argparse.Namespace) -> Loaded[Job]:
+def load_with_job(options: argparse.Namespace) -> LoadedInput[Job]:
     """The module of INPUT, verified before and after the passes of `--pass`, and the job; an INPUT that is no program
     is told before the job.
 
-    Raises DiagnosticError or Reported.
+    Raises DiagnosticError or CommandFailure.
     """
     return load_for(options, read_job)
 
 
-def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> Loaded[_AnyJob]:
+def load_for(options: argparse.Namespace, read: Callable[[argparse.Namespace], _AnyJob]) -> LoadedInput[_AnyJob]:
     """The module and the job, as `load_with_job` gives them, with the job that `read` makes of the options.
 
-    Raises DiagnosticError or Reported, also where the program is a folder.
+    Raises DiagnosticError or CommandFailure, also where the program is a folder.
     """
     _refuse_folder(options.input)
     module = load_input(options.input, options.startup, options.meta)
     job = read(options)
     module, warnings = _verified_module(module, options, job)
-    return Loaded(module, job, warnings)
+    return LoadedInput(module, job, warnings)
 
 
 def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module:
     """The module of INPUT after the passes of `--pass`, verified before and after; its warnings are printed.
 
-    The job, or else the options, set how strictly. Raises DiagnosticError or Reported when it can't be read or has
-    errors.
+    The job, or else the options, set how strictly. Raises DiagnosticError or CommandFailure when it can't be read or
+    has errors.
     """
     module, warnings = _verified_module(load_input(options.input, options.startup, options.meta), options, job)
     report(warnings, [module.source])
@@ -833,7 +833,7 @@ def _verified_module(
     module: Module, options: argparse.Namespace, job: Job | None
 ) -> tuple[Module, tuple[Diagnostic, ...]]:
     """The module after the passes of `--pass`, and the warnings of the verifier, each once. Raises DiagnosticError or
-    Reported.
+    CommandFailure.
     """
     warnings = dict.fromkeys(_verify(module, options, job))
     if options.passes:
@@ -846,7 +846,7 @@ def _verified_module(
 
 
 def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> list[Diagnostic]:
-    """The warnings of a module. Raises Reported for its errors."""
+    """The warnings of a module. Raises CommandFailure for its errors."""
     from pstranspile.compiler.verify import verify
 
     strict, allow = (options.strict, allowed_codes(options)) if job is None else (job.strict, job.allow)
@@ -858,7 +858,7 @@ def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> lis
 
 def compile_loaded(
     options: argparse.Namespace,
-    loaded: Loaded[Job],
+    loaded: LoadedInput[Job],
     *,
     on_pass: Observer | None = None,
     at_end: Callable[[], object] = lambda: None,
@@ -867,7 +867,7 @@ def compile_loaded(
     """What was loaded, compiled for its job, with the plan of `--plan`; all warnings are printed.
 
     `on_pass` is told of every pass, `at_end` is called before anything is printed. Without `link` no program is made
-    yet. Raises DiagnosticError or Reported.
+    yet. Raises DiagnosticError or CommandFailure.
     """
     from pstranspile.compiler.compile import compile, prepare
 
@@ -883,7 +883,7 @@ def compile_loaded(
 
 
 def load_compiled(options: argparse.Namespace) -> Compiled:
-    """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or Reported."""
+    """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or CommandFailure."""
     return compile_loaded(options, load_with_job(options))
 
 

@@ -158,7 +158,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _compile(options: argparse.Namespace, after: frozenset[str]) -> int:
-    """Compiles, and writes, prints or compares. Raises DiagnosticError or Reported."""
+    """Compiles, and writes, prints or compares. Raises DiagnosticError or CommandFailure."""
     loaded = load_with_job(options)
     module = loaded.module
     tell = Status("compile")

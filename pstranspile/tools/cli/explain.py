@@ -32,11 +32,11 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     with errors_as_json(options.json):
         job = job_of(parser, options)
-    from pstranspile.compiler.explain import Unknown, answer_json, answer_text
+    from pstranspile.compiler.explain import UnknownNameError, answer_json, answer_text
 
     try:
         answer = _answer(job, options)
-    except Unknown as problem:
+    except UnknownNameError as problem:
         parser.error(str(problem))
     if options.json:
         import json
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ExplainedJob:
-    """The job of a folder, or of an input and job options. Raises DiagnosticError or Reported."""
+    """The job of a folder, or of an input and job options. Raises DiagnosticError or CommandFailure."""
     if os.path.isdir(options.input):
         refuse_with_folder(parser, options)
         from pstranspile.compiler.explain import read_folder
@@ -98,7 +98,7 @@ def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Expl
 
 
 def _answer(job: ExplainedJob, options: argparse.Namespace) -> Answer:
-    """The answer to what the options ask. Raises Unknown."""
+    """The answer to what the options ask. Raises UnknownNameError."""
     from pstranspile.compiler.explain import explain_job, explain_line, explain_op, explain_role, explain_variable
 
     if options.op is not None:

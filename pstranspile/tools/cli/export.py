@@ -107,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _export(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Writes what was asked for. Raises DiagnosticError or Reported."""
+    """Writes what was asked for. Raises DiagnosticError or CommandFailure."""
     module = load_input(options.input, options.startup, options.meta)
     if options.to == "pb":
         _write_descs(module, options)
@@ -247,7 +247,7 @@ def _write_descs(module: Module, options: argparse.Namespace) -> None:
 
 
 def _onnx(module: Module, options: argparse.Namespace) -> bytes:
-    """The model of what is fetched of @main. Raises DiagnosticError or Reported."""
+    """The model of what is fetched of @main. Raises DiagnosticError or CommandFailure."""
     from pstranspile.cluster.checkpoint.inference import asked_for, inference_program, onnx_model
 
     with quoting(module.source):
@@ -257,7 +257,7 @@ def _onnx(module: Module, options: argparse.Namespace) -> bytes:
 
 
 def _write_inference(module: Module, options: argparse.Namespace) -> None:
-    """Writes the inference model of what is fetched of @main. Raises DiagnosticError or Reported."""
+    """Writes the inference model of what is fetched of @main. Raises DiagnosticError or CommandFailure."""
     from pstranspile.cluster.checkpoint.inference import MODEL, asked_for, inference_program, write_model
     from pstranspile.cluster.checkpoint.manifest import MANIFEST
     from pstranspile.frontends.meta import newer_ops

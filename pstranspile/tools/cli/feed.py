@@ -93,16 +93,16 @@ def check_feed(parser: argparse.ArgumentParser, options: argparse.Namespace, *, 
         return
     if options.feed and options.feed.lower().endswith(".py") and of_python(options.feed) is None:
         parser.error(f"{options.feed} is a Python script; --feed {options.feed}:NAME names a function of it")
-    given = [f"--{name.replace('_', '-')}" for name in _OF_ROWS if getattr(options, name) not in (None, [])]
-    if given and not options.feed:
-        parser.error(f"{given[0]} is about rows, and --feed names none")
+    row_options = [f"--{name.replace('_', '-')}" for name in _OF_ROWS if getattr(options, name) not in (None, [])]
+    if row_options and not options.feed:
+        parser.error(f"{row_options[0]} is about rows, and --feed names none")
     if options.feed and of_python(options.feed) is not None:
-        wrong = [option for option in given if option != "--names"]
+        wrong = [option for option in row_options if option != "--names"]
         if wrong:
             parser.error(f"{wrong[0]} is about rows; the function {options.feed} gives batches")
         return
-    if options.feed and given and not is_rows(options):
-        parser.error(f"{given[0]} is about rows; {options.feed} holds arrays, with an entry for each step")
+    if options.feed and row_options and not is_rows(options):
+        parser.error(f"{row_options[0]} is about rows; {options.feed} holds arrays, with an entry for each step")
     if options.feed and is_rows(options) and not options.batch:
         parser.error(f"{options.feed} holds rows; --batch N says how many of them a step takes")
     for text in options.columns:

@@ -13,7 +13,7 @@ import pstranspile
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, Severity, marked_span
 from pstranspile.ir.json_text import json_text
 from pstranspile.ir.model import Location
-from pstranspile.tools.cli.report import Reported, texts_of
+from pstranspile.tools.cli.report import CommandFailure, texts_of
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def errors_as_json(wanted: bool) -> Generator[None]:
         if wanted:
             print_errors(problem.diagnostics)
         raise
-    except Reported as problem:
+    except CommandFailure as problem:
         if wanted:
             sys.stdout.write(json_text(findings_json(problem.findings, texts_of(problem.findings, problem.sources))))
         raise

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pstranspile.ir.diagnostics import DiagnosticError, error, in_one_line, shell_line
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.tools.cli.common import STDIN, make_parser
-from pstranspile.tools.cli.report import Reported, quoting, report, status_of
+from pstranspile.tools.cli.report import CommandFailure, quoting, report, status_of
 from pstranspile.tools.cli.written_files import PENDING
 
 
@@ -49,7 +49,7 @@ def _format(path: str, check: bool) -> int:
     except DiagnosticError as problem:
         report(problem.diagnostics)
         return status_of(problem)
-    except Reported as stop:
+    except CommandFailure as stop:
         return stop.status
     if path == "-" and not check:
         sys.stdout.write(formatted)
@@ -59,7 +59,9 @@ def _format(path: str, check: bool) -> int:
 
 
 def _canonical_text(data: bytes, name: str) -> str:
-    """A program as canonical text. Raises DiagnosticError or Reported, also for data that is plainly no program."""
+    """A program as canonical text. Raises DiagnosticError or CommandFailure, also for data that is
+    plainly no program.
+    """
     from pstranspile.frontends.loading import decode_text, require_program
     from pstranspile.ops.textual import format_text
 

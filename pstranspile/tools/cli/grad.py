@@ -38,23 +38,25 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _write(options: Namespace, optimizer: Optimizer) -> int:
-    """Makes the training program and writes it. Raises DiagnosticError or Reported."""
+    """Makes the training program and writes it. Raises DiagnosticError or CommandFailure."""
     from pstranspile.frontends.autodiff.minimize import train, trained_already
     from pstranspile.ops.textual import print_module
 
     module = load_verified(options)
     with quoting(module.source):
         parameters = _names(options.parameters)
-        made = train(module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ())
+        trained_module = train(
+            module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ()
+        )
         report(trained_already(module, parameters), [module.source])
         if (options.lr or 0) < 0:
             message = f"the learning rate is {options.lr:g}: below 0 every update makes {options.loss} larger"
             report([warning("learning-rate", message)])
-    trained = len(parameters or made.main.parameters())
+    trained = len(parameters or trained_module.main.parameters())
     what = f"a training program, which trains {quantity(trained, 'parameter')} with {options.optimizer}"
     check = shell_line(["pstranspile", "check", str(options.output), "--pservers", "2", "--trainers", "2"])
     then = f"does it train on a cluster as on one machine?  {check}"
-    write_text(options.output, print_module(made), files_read(options), "ir", what, then)
+    write_text(options.output, print_module(trained_module), files_read(options), "ir", what, then)
     return 0
 
 

@@ -17,7 +17,7 @@ from pstranspile.tools.cli.written_files import telling
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pstranspile.frontends.onnx.importing import Imported
+    from pstranspile.frontends.onnx.importing import ImportedModel
 
 DESCRIPTION = f"""\
 Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel), an ONNX model, or the program that a function of a
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _import(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or Reported."""
+    """Writes the text, and the parameters of a model that holds them. Raises DiagnosticError or CommandFailure."""
     from pstranspile.frontends.loading import of_python, only_initialises
     from pstranspile.frontends.python_places import with_script_places
     from pstranspile.ops.textual import print_module
@@ -108,7 +108,7 @@ def _trains(module: Module) -> bool:
     return any(is_optimizer(op) for block in module.main.blocks for op in block.ops)
 
 
-def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Imported | None:
+def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ImportedModel | None:
     """What an ONNX model is imported as, whose parameters are written; None for any other input."""
     from pstranspile.frontends.loading import is_onnx, of_python, read_bytes
 
@@ -130,13 +130,13 @@ def _write_values(
     parser: argparse.ArgumentParser, options: argparse.Namespace, values: Mapping[str, NDArray[Any]], noun: str
 ) -> None:
     """Writes the values of a model to the file of `--params`; wrong usage if there are some and no such file."""
-    held = quantity(len(values), noun)
+    value_count = quantity(len(values), noun)
     if values and not options.params:
-        parser.error(f"the model holds {held}; --params FILE.npz says where they go")
+        parser.error(f"the model holds {value_count}; --params FILE.npz says where they go")
     if options.params:
         if not values:
             parser.error(f"--params is about models, which hold their parameters; {options.input} gives none")
         from pstranspile.runtime.run.files import write_arrays
 
-        with telling(options.params, f"the model's {held}, for --init of run and check"):
+        with telling(options.params, f"the model's {value_count}, for --init of run and check"):
             write_arrays(options.params, values)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.frontends.loading import of_python
 from pstranspile.ir.diagnostics import name_list, quantity, visible
 from pstranspile.ir.model import MAIN
+from pstranspile.ir.startup_signals import freeze_modules
 from pstranspile.tools.cli.cluster_pictures import (
     add_pictures,
     chart_kind,
@@ -43,7 +44,7 @@ from pstranspile.tools.cli.feed import check_feed, dealt_text, forwarded_options
 from pstranspile.tools.cli.launch_ray import add_ray, check_local, launch_on_ray
 from pstranspile.tools.cli.launch_view import Silence, View
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import Keeping, is_terminal, status, telling_what_is_kept
+from pstranspile.tools.cli.progress import RunCheckpoints, is_terminal, status, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.start import add_patience, add_run, add_saves, fetches_of
 from pstranspile.tools.cli.written_files import MOST_NAMED, saved_arrays_text, say, telling
@@ -98,6 +99,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.runtime.files.outputs import require_writable, require_writable_folder, work_folder
     from pstranspile.runtime.large.table import rows_on_disk
 
+    freeze_modules()
     read = files_read(options)
     kinds = {
         "save": "npz",
@@ -123,11 +125,11 @@ def run(arguments: Sequence[str]) -> int:
         if compiled is not None and options.push_every:
             parser.error("--push-every is for a folder; of a program, --set geo_sgd_need_push_nums=N says it")
         folder = options.input if compiled is None else str(own)
-        kept = _checkpoints(parser, options, compiled, work, at_end)
+        checkpoints = _checkpoints(parser, options, compiled, work, at_end)
         job = load_job_folder(folder, options.push_every, report)
-        if kept is not None and kept.source is not None:
-            kept.source.require_seed(options.seed)
-            options.seed = kept.seed
+        if checkpoints is not None and checkpoints.source is not None:
+            checkpoints.source.require_seed(options.seed)
+            options.seed = checkpoints.seed
         options.fetch = fetches_of(options.fetch, job, None if compiled is None else compiled.source)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
@@ -148,26 +150,30 @@ def run(arguments: Sequence[str]) -> int:
         feeds = read_feed(options, {MAIN: first.main if source is None else source.main}, source)
         if source is not None and source.example and not options.names and of_python(options.feed or ""):
             options.names = ",".join(source.example)
-        if kept is not None and isinstance(feeds, RowSource):
-            feeds = kept.deal(feeds, len(cluster.trainers))
-            options.dealt = dealt_text(kept.dealing)
+        if checkpoints is not None and isinstance(feeds, RowSource):
+            feeds = checkpoints.deal(feeds, len(cluster.trainers))
+            options.dealt = dealt_text(checkpoints.dealing)
         cluster.feed(feeds)
         require_fed(feeds, [trainer.role for trainer in cluster.trainers], cluster.steps, options.steps or 0)
         if of_python(options.feed or ""):
             options.steps = options.steps or cluster.steps  # so that the processes need not count as well
         steps = options.steps or cluster.steps or 1
-        if kept is not None and kept.source is not None:
-            kept.source.require_steps(steps, known=bool(options.steps or cluster.steps))
-            report(kept.source.resume_findings(steps, kept.job.plan.mode, rows=isinstance(feeds, RowSource)))
+        if checkpoints is not None and checkpoints.source is not None:
+            checkpoints.source.require_steps(steps, known=bool(options.steps or cluster.steps))
+            report(
+                checkpoints.source.resume_findings(steps, checkpoints.job.plan.mode, rows=isinstance(feeds, RowSource))
+            )
         if not isinstance(feeds, RowSource):
             require_fed_inputs(options, compiled, [job.roles[trainer.name] for trainer in cluster.trainers], feeds)
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
-        require_chart_steps(options, kept.first if kept else 0, steps)
+        require_chart_steps(options, checkpoints.first_step if checkpoints else 0, steps)
         shares = ReportedShares(cluster.meeting)
         try:
             with quoting(None if source is None else source.source):
-                return _launch(options, folder, job, compiled, work, steps, kept, cluster.source, keeping, shares)
+                return _launch(
+                    options, folder, job, compiled, work, steps, checkpoints, cluster.source, keeping, shares
+                )
         finally:
             report(shares.warnings())
             report(cluster.source.warnings() if cluster.source is not None else ())
@@ -273,9 +279,9 @@ def _launch(
     compiled: Compiled | None,
     work: Path,
     steps: int,
-    kept: Checkpoints | None,
+    checkpoints: Checkpoints | None,
     source: RowSource | None,
-    keeping: Keeping,
+    keeping: RunCheckpoints,
     shares: ReportedShares,
 ) -> int:
     """Runs all machines to their end, and saves and shows what was asked for; notes the trainers' `shares` of batches.
@@ -303,8 +309,8 @@ def _launch(
         shares.take(member.role, fields)
         if options.pace and "step" in fields and "cpu" in fields:
             note_mark(marks.setdefault(member.role, []), Mark(fields["step"], fields["cpu"], fields["clock"]))
-        if kept is not None and "saved" in fields:
-            kept.part_saved(seed, member.role, fields["saved"])
+        if checkpoints is not None and "saved" in fields:
+            checkpoints.part_saved(seed, member.role, fields["saved"])
         take_rows(source, fields)
         if "saved_file" in fields:
             saved.setdefault(member.role, {})[fields["saved_file"]] = None
@@ -338,13 +344,13 @@ def _launch(
         earlier = at_end.enter_context(logs_of(options.logs)) if options.logs else None
         if earlier is not None:
             print_line(f"the logs of the launch before are in {earlier} now")
-        keeping.begin_steps(steps_left=(kept.first if kept is not None else 0) < steps)
+        keeping.begin_steps(steps_left=(checkpoints.first_step if checkpoints is not None else 0) < steps)
         done = False
         try:
             supervisor, done = supervise_job(
                 options.restarts,
                 members,
-                kept,
+                checkpoints,
                 seed,
                 on_report,
                 print_line,
@@ -362,8 +368,8 @@ def _launch(
     if not done:
         raise failure_of(supervisor, job, {} if compiled is None else compiled.roles())
     there = shares.all_ended(sum(name.startswith("trainer") for name in names))
-    if kept is not None and kept.target:
-        kept.end(seed, results, steps if there is None else min(there, steps))
+    if checkpoints is not None and checkpoints.target:
+        checkpoints.end(seed, results, steps if there is None else min(there, steps))
     if options.save:
         _save(options, job, results)
     if options.pace:
@@ -454,7 +460,7 @@ def _show(
     if options.profile:
         from pstranspile.cluster.net.tracing import table
 
-        reports = {role: member.reported for role, member in members.items()}
+        reports = {role: member.last_reports for role, member in members.items()}
         profiles = {role: reported["profile"] for role, reported in reports.items() if "profile" in reported}
         print(table(profiles), end="", file=sys.stderr)
 
@@ -480,18 +486,18 @@ def _members(
 
 def _shared_options(options: argparse.Namespace, work: Path) -> list[str]:
     """The options that all processes are given; makes the folder for their state."""
-    given = forwarded_options(options)
+    arguments = forwarded_options(options)
     state = options.state or (str(work / "state") if options.restarts else "")
     if state:
         Path(state).mkdir(parents=True, exist_ok=True)
-        given += ["--state", state]
+        arguments += ["--state", state]
     if options.checkpoint_every:
-        given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
+        arguments += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
     given_on = ("steps", "init", "seed", "push_every", "threads", "arithmetic", "table_folder", "table_memory")
     for name in (*given_on, "state_every", "saves", "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
             path = name in ("init", "table_folder", "saves")
-            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if path else str(value)]
-    given += ["--profile"] if options.profile else []
-    return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
+            arguments += [f"--{name.replace('_', '-')}", os.path.abspath(value) if path else str(value)]
+    arguments += ["--profile"] if options.profile else []
+    return [*arguments, *(part for name in options.fetch for part in ("--fetch", name))]

@@ -24,7 +24,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import read_feed, require_fed_inputs
 from pstranspile.tools.cli.launch_view import View
-from pstranspile.tools.cli.progress import Keeping
+from pstranspile.tools.cli.progress import RunCheckpoints
 from pstranspile.tools.cli.report import quoting, report, use_colour
 from pstranspile.tools.cli.written_files import saved_arrays_text, telling
 
@@ -50,9 +50,9 @@ class _ShownMachine:
 
     def __init__(self, role: str):
         self.role = role
-        self.reported: dict[str, Any] = {}
+        self.last_reports: dict[str, Any] = {}
         self.starts = 0
-        self.ended: int | None = None
+        self.exit_status: int | None = None
 
     def start(self) -> None:
         """It starts, perhaps not for the first time."""
@@ -92,7 +92,7 @@ def check_local(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
             parser.error(f"--{name} {getattr(options, name)}: jobs that grow and shrink run on Ray; give --on ray")
 
 
-def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, keeping: Keeping) -> int:
+def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, keeping: RunCheckpoints) -> int:
     """Runs the job. Raises DiagnosticError."""
     from pstranspile.cluster.ray.launch import require_ray
     from pstranspile.runtime.files.outputs import require_writable
@@ -133,7 +133,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace, 
 
             metrics = Metrics(
                 options.metrics,
-                lambda: [ProcessReports(m.role, True, m.starts, m.reported) for m in [*machines.values()]],
+                lambda: [ProcessReports(m.role, True, m.starts, m.last_reports) for m in [*machines.values()]],
             )
             at_end.callback(metrics.close)
         keeping.begin_steps(steps_left=False)  # that is known once the job has its steps
@@ -217,15 +217,15 @@ def _address(parser: argparse.ArgumentParser, given: str) -> str | None:
 
 def _range(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> tuple[int, int] | None:
     """The fewest and the most of `--trainers 2..8`, of which the job begins with the fewest; None for one number."""
-    given: str = getattr(options, name) or ""
-    if ".." not in given:
+    text: str = getattr(options, name) or ""
+    if ".." not in text:
         return None
-    match = _RANGE.fullmatch(given)
+    match = _RANGE.fullmatch(text)
     if match is None:
-        parser.error(f"--{name} {given}: give the fewest and the most as 2..8, from 1 on")
+        parser.error(f"--{name} {text}: give the fewest and the most as 2..8, from 1 on")
     least, most = int(match[1]), int(match[2])
     if least > most:
-        parser.error(f"--{name} {given}: the first number is the larger one")
+        parser.error(f"--{name} {text}: the first number is the larger one")
     setattr(options, name, match[1])
     return least, most
 
@@ -239,10 +239,10 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
 
 def _require_steps(options: argparse.Namespace, job: Compiled, feeds: ArrayFile | RowSource | None) -> None:
     """Raises DiagnosticError if less is fed than the steps that are asked for need."""
-    from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+    from pstranspile.cluster.machines.feeding import PlannedRuns, feeds_of, require_fed
 
     if options.steps and feeds is not None:
-        trainers = [Planned({MAIN: job.trainer(0).main}, None)] * job.plan.trainers
+        trainers = [PlannedRuns({MAIN: job.trainer(0).main}, None)] * job.plan.trainers
         require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], options.steps)
 
 
@@ -269,18 +269,18 @@ def _watch(
     view: View | LiveView,
     machines: dict[str, _ShownMachine],
     shares: ReportedShares,
-    keeping: Keeping,
+    keeping: RunCheckpoints,
 ) -> None:
     """Shows the reports of the machines of a session, and notes the trainers' shares of batches."""
     from pstranspile.cluster.ray.session import SessionListener
 
-    class Shown(SessionListener):
+    class MachineDisplay(SessionListener):
         """Shows the machines as they start and report."""
 
         def machines_started(self, roles: Sequence[str]) -> None:
             """The machines with these roles start, perhaps not for the first time."""
             if not machines:
-                keeping.begin_steps(steps_left=session.cuts.first < session.steps)
+                keeping.begin_steps(steps_left=session.cuts.first_step < session.steps)
             for role in [known for known in machines if known not in roles]:
                 del machines[role]
             for role in sorted(roles):
@@ -290,9 +290,9 @@ def _watch(
 
         def machine_reported(self, role: str, fields: Mapping[str, Any]) -> None:
             """A machine reports something."""
-            machines[role].reported.update(fields)
+            machines[role].last_reports.update(fields)
             view.update(machines[role], fields)
             shares.take(role, fields)
             view.look()
 
-    session.listen(Shown())
+    session.listen(MachineDisplay())

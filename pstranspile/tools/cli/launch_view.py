@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
-from pstranspile.cluster.net.status import Shown, values_text
+from pstranspile.cluster.net.status import DisplayedValue, values_text
 from pstranspile.ir.diagnostics import name_list
 from pstranspile.tools.cli.live_board import Pace
 from pstranspile.tools.cli.progress import Lines, Progress, is_terminal
@@ -20,13 +20,13 @@ PATIENCE = 30.0
 """The time, in seconds, after which is said which machines have been started, if none of them has done a step."""
 
 
-class Watched(Protocol):
+class MachineStatus(Protocol):
     """A machine: its last reports, how often it was started, and how it ended (None: it runs)."""
 
     role: str
-    reported: dict[str, Any]
+    last_reports: dict[str, Any]
     starts: int
-    ended: int | None
+    exit_status: int | None
 
 
 class Silence:
@@ -36,11 +36,11 @@ class Silence:
         self._text, self._tell = text, tell
         self._end: float | None = monotonic() + PATIENCE
 
-    def look(self, members: Mapping[str, Watched]) -> None:
+    def look(self, members: Mapping[str, MachineStatus]) -> None:
         """Looks whether it is time."""
         if self._end is None:
             return
-        if any("step" in member.reported for member in members.values()):
+        if any("step" in member.last_reports for member in members.values()):
             self._end = None
         elif monotonic() >= self._end:
             self._end = None
@@ -50,11 +50,11 @@ class Silence:
 class View:
     """Shows the reports of the machines as they come."""
 
-    def __init__(self, members: Mapping[str, Watched], trainers: Sequence[str], steps: int):
+    def __init__(self, members: Mapping[str, MachineStatus], trainers: Sequence[str], steps: int):
         self.members = members
         self.trainers = trainers
         self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
-        self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
+        self._steps: dict[int, dict[str, dict[str, DisplayedValue]]] = {}
         self._stream = sys.stdout
         """The stream to which lines of steps go, also while other output of this process is sent elsewhere."""
         self._progress = Progress(steps, self._stream, live=False)
@@ -64,14 +64,14 @@ class View:
         self._waits: dict[str, Sequence[str]] = {}
         """The machines that are waited for, by the machine that waits."""
 
-    def begin(self, members: Mapping[str, Watched], steps: int) -> None:
+    def begin(self, members: Mapping[str, MachineStatus], steps: int) -> None:
         """The job begins, or begins again, with these machines, and does so many steps in all."""
         self.members = members
         self.trainers = [role for role in members if role.startswith("trainer")]
         self._progress = Progress(steps, self._stream, live=False)
         self._steps = {}
 
-    def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
+    def update(self, member: MachineStatus, fields: Mapping[str, Any]) -> None:
         """Takes a report of a machine."""
         if "waits_for" in fields:
             self._waits[member.role] = fields["waits_for"]
@@ -105,18 +105,18 @@ class View:
         width = max(map(len, self.members))
         self._lines.draw([f"{name:<{width}}  {self._line(member)}" for name, member in self.members.items()])
 
-    def _line(self, member: Watched) -> str:
+    def _line(self, member: MachineStatus) -> str:
         """State, step, steps per second, for whom it waits, how often it was started, and what it fetched last."""
-        fields, role = member.reported, member.role
-        ended = "ended" if not member.ended else "failed"
-        state = str(fields.get("state", "starting")) if member.ended is None else ended
+        fields, role = member.last_reports, member.role
+        ended = "ended" if not member.exit_status else "failed"
+        state = str(fields.get("state", "starting")) if member.exit_status is None else ended
         parts = [f"{state:<8}"]
         if "step" in fields:
             parts.append(f"{'update' if role.startswith('pserver') else 'step'} {fields['step']}")
         speed = self._paces[role].speed(monotonic()) if role in self._paces else None
-        if member.ended is None and speed is not None:
+        if member.exit_status is None and speed is not None:
             parts.append(f"{speed:.3g} {'updates' if role.startswith('pserver') else 'steps'}/s")
-        if member.ended is None and self._waits.get(role):
+        if member.exit_status is None and self._waits.get(role):
             parts.append(f"waits for {name_list(self._waits[role], 3)}")
         if member.starts > 1:
             parts.append(f"started {member.starts} times")
@@ -131,7 +131,7 @@ class View:
             self._show(step)
 
 
-def _fetched_values(fields: Mapping[str, Any]) -> dict[str, Shown]:
+def _fetched_values(fields: Mapping[str, Any]) -> dict[str, DisplayedValue]:
     """The fetched values in a report of a machine, by name."""
     values: Mapping[str, Any] = fields.get("values", {})
-    return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}
+    return {name: DisplayedValue(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}

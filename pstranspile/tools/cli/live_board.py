@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pstranspile.cluster.net.status import Shown
+from pstranspile.cluster.net.status import DisplayedValue
 from pstranspile.ir.diagnostics import installing, visible
 from pstranspile.tools.cli.progress import is_terminal
 
@@ -172,7 +172,7 @@ class Pace:
 
 class _MachineReports:
     def __init__(self) -> None:
-        self.reported: dict[str, Any] = {}
+        self.last_reports: dict[str, Any] = {}
         self.curves: dict[str, deque[float]] = {}
         self._messages = Pace(WINDOW)
         self._report_time = 0.0
@@ -195,8 +195,8 @@ class _MachineReports:
 
 
 class Board:
-    """Takes reports of machines: `state`, `step`, `values` (`Shown` by name), `messages` that were sent so far, and
-    `waits`: for what, and of each machine that has not come its name, with the share of the time.
+    """Takes reports of machines: `state`, `step`, `values` (`DisplayedValue` by name), `messages` that were sent so
+    far, and `waits`: for what, and of each machine that has not come its name, with the share of the time.
     """
 
     def __init__(self, steps: int, clock: Callable[[], float] = time.monotonic):
@@ -221,7 +221,7 @@ class Board:
     def update(self, role: str, fields: Mapping[str, Any]) -> None:
         """Takes a report of a machine."""
         machine, now = self._machines.setdefault(role, _MachineReports()), self._clock()
-        machine.reported.update(fields)
+        machine.last_reports.update(fields)
         if "messages" in fields:
             machine.count(fields["messages"], now)
         if "step" in fields and not self._serves(role):
@@ -246,7 +246,7 @@ class Board:
         now = self._clock()
         parts = [self.doing] if self.doing else []
         parts += [f"step {self._completed_step()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
-        if any("messages" in machine.reported for machine in self._machines.values()):
+        if any("messages" in machine.last_reports for machine in self._machines.values()):
             rate = sum(machine.messages(now) for machine in self._machines.values())
             parts.append(f"{rate:.0f} messages/s")
         seconds = int(now - self._began)
@@ -256,7 +256,7 @@ class Board:
         """The machines that others wait for, as text, beginning with those that most machines wait for."""
         counts: dict[str, int] = {}
         for machine in self._machines.values():
-            for name in machine.reported.get("waits", {}).get("missing", {}):
+            for name in machine.last_reports.get("waits", {}).get("missing", {}):
                 counts[name] = counts.get(name, 0) + 1
         most = sorted(counts.items(), key=lambda item: -item[1])
         return ", ".join(f"{name} by {count}" for name, count in most)
@@ -270,7 +270,7 @@ class Board:
         return [self._row(name, self._machines[name], now) for name in names], len(self._machines) - len(names)
 
     def _row(self, name: str, machine: _MachineReports, now: float) -> Row:
-        reported = machine.reported
+        reported = machine.last_reports
         step = f"{'update' if self._serves(name) else 'step'} {reported['step']}" if "step" in reported else ""
         curves = tuple((name, tuple(curve), curve[-1]) for name, curve in machine.curves.items())
         waits: Mapping[str, Any] = reported.get("waits", {})
@@ -308,6 +308,6 @@ def sparkline(numbers: Sequence[float], width: int) -> str:
     return result
 
 
-def values_of(results: Mapping[str, Shown]) -> dict[str, list[Any]]:
+def values_of(results: Mapping[str, DisplayedValue]) -> dict[str, list[Any]]:
     """The fetched values of a step in the form of reports."""
     return {name: list(value) for name, value in results.items()}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cluster.machines.network import messages_sent
 from pstranspile.cluster.machines.server import Server, ServerListener
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.status import Shown, displayed_value
-from pstranspile.tools.cli.launch_view import Watched
+from pstranspile.cluster.net.status import DisplayedValue, displayed_value
+from pstranspile.tools.cli.launch_view import MachineStatus
 from pstranspile.tools.cli.live_board import Board, Screen, values_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class LiveSingle:
         self._board = Board(steps)
         self._screen = Screen(self._board)
 
-    def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
+    def step(self, number: int, fetched: Mapping[str, Mapping[str, DisplayedValue]]) -> None:
         """Step `number`, counted from 1, has given these values."""
         for values in fetched.values():
             self._board.update("this machine", {"step": number, "values": values_of(values)})
@@ -77,7 +77,7 @@ class LiveCluster(ServerListener, TrainerListener):
         if self._cluster is not None:
             for machine in (*self._cluster.trainers, *self._cluster.servers):
                 waiting = machine.waiting()
-                missing = dict.fromkeys(waiting.missing, 1.0) if waiting else {}
+                missing = dict.fromkeys(waiting.missing_machines, 1.0) if waiting else {}
                 waits = {"what": waiting.awaited_event, "missing": missing} if waiting else {}
                 self._board.update(machine.name, {"messages": messages_sent([machine]), "waits": waits})
         self._screen.look(at_once=True)
@@ -91,17 +91,17 @@ class LiveCluster(ServerListener, TrainerListener):
 class LiveView:
     """The machines of a job as processes that send reports."""
 
-    def __init__(self, members: Mapping[str, Watched], steps: int):
+    def __init__(self, members: Mapping[str, MachineStatus], steps: int):
         self._board = Board(steps)
         self._screen = Screen(self._board)
         self.begin(members, steps)
 
-    def begin(self, members: Mapping[str, Watched], steps: int) -> None:
+    def begin(self, members: Mapping[str, MachineStatus], steps: int) -> None:
         """The job begins, or begins again, with these machines, and does so many steps in all."""
         self._members = members
         self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)), steps)
 
-    def update(self, member: Watched, fields: Mapping[str, Any]) -> None:
+    def update(self, member: MachineStatus, fields: Mapping[str, Any]) -> None:
         """Takes a report of a machine."""
         self._board.update(member.role, fields)
 
@@ -111,7 +111,9 @@ class LiveView:
     def look(self) -> None:
         """Draws the board."""
         for member in self._members.values():
-            self._board.update(member.role, {"state": _state(member), **({"waits": {}} if member.ended == 0 else {})})
+            self._board.update(
+                member.role, {"state": _state(member), **({"waits": {}} if member.exit_status == 0 else {})}
+            )
         self._screen.look()
 
     def end(self) -> None:
@@ -120,8 +122,8 @@ class LiveView:
         self._screen.end()
 
 
-def _state(member: Watched) -> str:
-    if member.ended is not None:
-        return "failed" if member.ended else "ended"
+def _state(member: MachineStatus) -> str:
+    if member.exit_status is not None:
+        return "failed" if member.exit_status else "ended"
     again = f", started {member.starts} times" if member.starts > 1 else ""
-    return f"{member.reported.get('state', 'starting')}{again}"
+    return f"{member.last_reports.get('state', 'starting')}{again}"

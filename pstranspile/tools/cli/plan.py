@@ -69,15 +69,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def _why(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """Prints the reasons for the place of a variable; wrong usage for one that is on no server. Raises DiagnosticError
-    or Reported.
+    or CommandFailure.
     """
     result = compile_loaded(options, load_with_job(options), link=False)
-    from pstranspile.compiler.explain import Unknown
+    from pstranspile.compiler.explain import UnknownNameError
     from pstranspile.compiler.explain.placement import placement_json, why
 
     try:
         found = why(result, options.why)
-    except Unknown as problem:
+    except UnknownNameError as problem:
         parser.error(f"--why: {problem}")
     sys.stdout.write(json_text(placement_json(found)) if options.json else f"{found}\n")
     return 0
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    """Prints or writes what is asked for. Raises DiagnosticError or Reported."""
+    """Prints or writes what is asked for. Raises DiagnosticError or CommandFailure."""
     against = None
     if options.against is not None:
         from pstranspile.compiler.explain.folder import read_plan_json
@@ -242,7 +242,7 @@ def _timing(options: argparse.Namespace) -> dict[str, Any]:
 
 def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
     """Prints the costs with these numbers of machines, with the first of which the job is read. Raises DiagnosticError
-    or Reported.
+    or CommandFailure.
     """
     first = {key: str(held[0]) for key, held in numbers.items()}
     loaded = load_with_job(argparse.Namespace(**{**vars(options), **first}))
@@ -255,7 +255,7 @@ def _sweep(options: argparse.Namespace, numbers: dict[str, list[int]]) -> int:
 
 
 def _suggest(options: argparse.Namespace) -> int:
-    """Prints the settings that lower the cost of the job. Raises DiagnosticError or Reported."""
+    """Prints the settings that lower the cost of the job. Raises DiagnosticError or CommandFailure."""
     loaded = load_with_job(options)
     report(loaded.warnings, [loaded.module.source])
     from pstranspile.compiler.cost.jobs import suggest, suggestions_json

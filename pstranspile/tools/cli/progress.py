@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.cluster.net.status import Shown, merge_displayed_values, numbers_first, values_text
+from pstranspile.cluster.net.status import DisplayedValue, merge_displayed_values, numbers_first, values_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, shell_word
-from pstranspile.tools.cli.report import Reported, report, status_of
+from pstranspile.tools.cli.report import CommandFailure, report, status_of
 from pstranspile.tools.cli.written_files import PENDING, checkpoints_in, folder_made, kept_in, say
 
 OFTEN = 0.05
@@ -102,13 +102,13 @@ class Progress:
 
     def __init__(self, steps: int, stream: TextIO | None = None, *, first: int = 0, live: bool = True):
         self._steps = steps
-        self._first = first
+        self._first_step = first
         self._stream = stream or sys.stdout
         self._lines = Lines(self._stream) if live and is_terminal(self._stream) else None
         self._start = perf_counter()
         self._display_time = 0.0
 
-    def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
+    def step(self, number: int, fetched: Mapping[str, Mapping[str, DisplayedValue]]) -> None:
         """Step `number`, counted from 1, has given these values."""
         if len(fetched) > MOST_SHOWN:
             names = dict.fromkeys(name for values in fetched.values() for name in values)
@@ -127,7 +127,7 @@ class Progress:
         if now - self._display_time < OFTEN and number < self._steps:
             return
         self._display_time = now
-        rate = f"{(number - self._first) / max(now - self._start, 1e-9):.1f} steps/s"
+        rate = f"{(number - self._first_step) / max(now - self._start, 1e-9):.1f} steps/s"
         if len(line) + len(rate) + 2 <= self._lines.columns:
             self._lines.draw([f"{line}  {rate}"])
         else:
@@ -147,14 +147,14 @@ class Status:
         self._command = command
         shown = stream or sys.stderr
         self._lines = Lines(shown) if is_terminal(shown) else None
-        self._next = perf_counter() + PATIENCE
+        self._next_time = perf_counter() + PATIENCE
 
     def __call__(self, what: str, done_count: int, of: int) -> None:
         """So many things of a kind are done."""
-        if self._lines is None or perf_counter() < self._next:
+        if self._lines is None or perf_counter() < self._next_time:
             return
         self._lines.draw([f"{self._command}: {what} {done_count}/{of}"])
-        self._next = perf_counter() + OFTEN
+        self._next_time = perf_counter() + OFTEN
 
     def clear(self) -> None:
         """Removes the line from the terminal."""
@@ -175,7 +175,7 @@ def status(command: str) -> Generator[Status]:
 # What is kept of a run that is interrupted.
 
 
-class Keeping:
+class RunCheckpoints:
     """The checkpoints that a run leaves in a folder ("": none). A run goes on from those in `resumed_folder` ("": it
     begins).
     """
@@ -198,7 +198,7 @@ class Keeping:
             say(f"{self._resumed_folder}: nothing is kept of the run that goes on from here; {advice}")
 
     @property
-    def new(self) -> list[str]:
+    def new_checkpoints(self) -> list[str]:
         """The names of the checkpoints that were written, in order."""
         return [
             name for name, what in checkpoints_in(self.folder).items() if self._earlier_checkpoints.get(name) != what
@@ -206,7 +206,7 @@ class Keeping:
 
     def tell_of_end(self) -> None:
         """Says on stderr which checkpoints the run has written and left."""
-        new = self.new
+        new = self.new_checkpoints
         PENDING.written(self.folder)
         if new:
             what = "the checkpoint" if len(new) == 1 else "the checkpoints"
@@ -219,24 +219,24 @@ class Keeping:
         """
         if any(found.code in ("checkpoint-busy", "checkpoint-run") for found in findings):
             return
-        if self._has_begun or self.new:
+        if self._has_begun or self.new_checkpoints:
             PENDING.tell_of_stop(kept_in(self.folder) if self.folder else "")
 
 
 @contextmanager
-def telling_what_is_kept(options: argparse.Namespace) -> Generator[Keeping]:
+def telling_what_is_kept(options: argparse.Namespace) -> Generator[RunCheckpoints]:
     """Prints on stderr which checkpoints a run has left: at its end, and where an error stops it, with the option by
     which another run goes on from there, and which results are not written. Of a run that keeps nothing nothing is
     said.
     """
-    keeping = Keeping(options.checkpoint or "", options.resume or "")
+    keeping = RunCheckpoints(options.checkpoint or "", options.resume or "")
     try:
         yield keeping
     except DiagnosticError as problem:  # shown first, so that what can be done about it stands below it
         report(problem.diagnostics)
         keeping.tell_of_stop(problem.diagnostics)
-        raise Reported(status_of(problem), problem.diagnostics, ()) from problem
-    except Reported as problem:
+        raise CommandFailure(status_of(problem), problem.diagnostics, ()) from problem
+    except CommandFailure as problem:
         keeping.tell_of_stop(problem.findings)
         raise
     except Exception:

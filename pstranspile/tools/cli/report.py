@@ -21,7 +21,7 @@ PLEASE_REPORT = (
 )
 
 
-class Reported(Exception):
+class CommandFailure(Exception):
     """The command has failed and has reported why; carries its exit status, what it has reported, and the texts that
     the findings point into.
     """
@@ -44,7 +44,7 @@ def quoting(*sources: SourceText | None, warnings: Iterable[Diagnostic] = ()) ->
     except DiagnosticError as problem:
         findings = (*not_told_by(warnings, problem.diagnostics), *problem.diagnostics)
         report(findings, sources)
-        raise Reported(status_of(problem), findings, sources) from problem
+        raise CommandFailure(status_of(problem), findings, sources) from problem
     report(warnings, sources)
 
 

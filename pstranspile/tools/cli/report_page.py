@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
 def _write(parser: argparse.ArgumentParser, options: argparse.Namespace, numbers: Mapping[str, Sequence[int]]) -> int:
     """Writes the page; the exit status is 1 if what is checked differs, or faults of a file did not happen.
 
-    Raises DiagnosticError or Reported.
+    Raises DiagnosticError or CommandFailure.
     """
     data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(parser, options, numbers)
     from pstranspile.tools.report import REPORT, page
@@ -177,11 +177,11 @@ def _of_program(
     parser: argparse.ArgumentParser, options: argparse.Namespace, numbers: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
     """The data of a program compiled for a job, with a run and the time of a step if they are asked for. Raises
-    DiagnosticError or Reported.
+    DiagnosticError or CommandFailure.
     """
     compiled = load_compiled(options)
     from pstranspile.compiler.explain import of_compiled
-    from pstranspile.tools.report.data import Predicted, report_data
+    from pstranspile.tools.report.data import CostPrediction, report_data
 
     module = compiled.source
     running, checked = None, None
@@ -189,7 +189,7 @@ def _of_program(
         with quoting(module.source):
             running, checked = _run(compiled, module, options)
     cost = cost_with_profile(parser, options, compiled, options.profile) if options.profile is not None else None
-    predicted = Predicted(cost, *_beside(compiled, options, numbers)) if cost is not None else None
+    predicted = CostPrediction(cost, *_beside(compiled, options, numbers)) if cost is not None else None
     return report_data(of_compiled(compiled), _title(options.input), module, running, checked, predicted)
 
 
@@ -235,15 +235,15 @@ def _run(
     feeds: GivenFeeds | None
     fed = 0
     programs = step_programs(module) if options.program else {MAIN: module.main}
-    given = read_feed(options, programs, module, STEPS)
-    if given is None or isinstance(given, Mapping):
-        feeds = given
+    feed_source = read_feed(options, programs, module, STEPS)
+    if feed_source is None or isinstance(feed_source, Mapping):
+        feeds = feed_source
     else:
         refuse_turns(options.program)
-        feeds = batches_of_rows(given, module.main, compiled.plan.trainers, options.steps, STEPS)
-        there = given.feeds([module.main] * compiled.plan.trainers)[1]
+        feeds = batches_of_rows(feed_source, module.main, compiled.plan.trainers, options.steps, STEPS)
+        there = feed_source.feeds([module.main] * compiled.plan.trainers)[1]
         fed = there if there < ENDLESS else 0
-        tell(given.warnings())
+        tell(feed_source.warnings())
     faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
     record = read_record(options.replay) if options.replay else None
     of_run = options.steps, feeds, options.batch, options.program, options.schedule, options.seed
@@ -256,7 +256,7 @@ def _run(
     report = check(
         module,
         compiled.job,
-        feeds=given,
+        feeds=feed_source,
         steps=options.steps,
         programs=options.program,
         seed=options.seed or 0,

@@ -106,27 +106,32 @@ def _count(options: argparse.Namespace) -> int:
     from pstranspile.runtime.run.step_feeds import Feeds, RowFeeds, RowSource
 
     module = load_input(options.histogram)
-    given = read_feed(options, {MAIN: module.main}, module)
-    if isinstance(given, LoaderRows):
-        given.take_any_id()
-    feeds = RowFeeds(module.main, given) if isinstance(given, RowSource) else Feeds(module.main, given or {})
+    feed_source = read_feed(options, {MAIN: module.main}, module)
+    if isinstance(feed_source, LoaderRows):
+        feed_source.take_any_id()
+    feeds = (
+        RowFeeds(module.main, feed_source)
+        if isinstance(feed_source, RowSource)
+        else Feeds(module.main, feed_source or {})
+    )
     steps = options.steps or feeds.steps or 1
     feeds.require(steps)
     found = count_ids(module.main, feeds.step, steps)
     for table, op in found.lookups_of_computed_ids.items():
         message = f"the ids of %{table} are not fed but made, so they are not counted"
         report([at_op("id-counts", message, op, focus=f"%{table}", severity=Severity.WARNING)])
-    for table, one in found.outside.items():
+    for table, one in found.uncounted_ids.items():
         var = module.main.main_block.vars[table]
         known = "ids below 0" if takes_any_id(var.shape) else f"ids that are not in 0 to {var.shape[0] - 1:,}"
-        message = (
-            f"{one.input} holds {known}, which are not counted for %{table}: {one.ids:,}, the first ({one.first}) in "
+        message = f"{one.input} holds {known}, which are not counted for %{table}: {one.ids:,}, "
+        message += f"the first ({one.first_id}) in "
+        file, row = (
+            feed_source.row_of(one.step, one.row) if isinstance(feed_source, Data) else (options.feed, one.row + 1)
         )
-        file, row = given.row_of(one.step, one.row) if isinstance(given, Data) else (options.feed, one.row + 1)
-        message += f"row {row:,}" if isinstance(given, Data) else f"step {one.step + 1}, row {row:,}"
+        message += f"row {row:,}" if isinstance(feed_source, Data) else f"step {one.step + 1}, row {row:,}"
         report([warning("id-counts", message, Location(file))])
-    if isinstance(given, RowSource):
-        report(given.warnings())
+    if isinstance(feed_source, RowSource):
+        report(feed_source.warnings())
     if not found.counts.tables:
         message = "the program looks up no rows at ids that it is fed"
         raise DiagnosticError([error("id-counts", message, Location(options.histogram))])

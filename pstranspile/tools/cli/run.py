@@ -14,7 +14,7 @@ from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.cluster_pictures import add_pictures, chart_kind, check_pictures
 from pstranspile.tools.cli.common import (
     INIT_HELP,
-    Loaded,
+    LoadedInput,
     add_arithmetic,
     add_checkpoints,
     add_input,
@@ -39,7 +39,7 @@ from pstranspile.tools.cli.common import (
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, suggesting_feed, telling_of_made_ids
 from pstranspile.tools.cli.live_board import add_live, check_live
-from pstranspile.tools.cli.progress import Keeping, telling_what_is_kept
+from pstranspile.tools.cli.progress import RunCheckpoints, telling_what_is_kept
 from pstranspile.tools.cli.report import quoting, report
 from pstranspile.tools.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.tools.cli.written_files import saved_arrays_text, telling
@@ -110,14 +110,14 @@ def run(arguments: Sequence[str]) -> int:
         telling_of_made_ids(options, module),
     ):
         if job is not None:
-            return _run_cluster(parser, Loaded(module, job, warnings), options, kind, keeping)
+            return _run_cluster(parser, LoadedInput(module, job, warnings), options, kind, keeping)
         report(warnings, [module.source])
         from pstranspile.tools.cli.run_single import ModuleRun
 
         with closing(ModuleRun(module, options)) as session:
             _require_numbers(options, [name for names in session.fetches.values() for name in names])
             session.start()
-            keeping.begin_steps(steps_left=session.first < session.count)
+            keeping.begin_steps(steps_left=session.first_step < session.count)
             values = session.steps()
         _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:
@@ -320,7 +320,11 @@ def _require_one_machine(options: argparse.Namespace) -> None:
 
 
 def _run_cluster(
-    parser: argparse.ArgumentParser, loaded: Loaded[Job], options: argparse.Namespace, kind: str, keeping: Keeping
+    parser: argparse.ArgumentParser,
+    loaded: LoadedInput[Job],
+    options: argparse.Namespace,
+    kind: str,
+    keeping: RunCheckpoints,
 ) -> int:
     """Runs the job and saves what was asked for. The exit status is 1 if faults of a file did not happen."""
     from pstranspile.tools.cli.run_cluster import curves_of, is_scenario_seed, report_unreached_faults, run_cluster

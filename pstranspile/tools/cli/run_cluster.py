@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cluster.checkpoint.api import CheckpointedRun
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+from pstranspile.cluster.machines.feeding import PlannedRuns, feeds_of, require_fed
 from pstranspile.cluster.machines.record import RecordedScheduler, read_record, replay
 from pstranspile.cluster.machines.recorder import Recorder
 from pstranspile.cluster.machines.scenario import random_scenario, read_scenario
 from pstranspile.cluster.machines.simulate import Simulated, simulate
 from pstranspile.cluster.machines.trainer import Trainer, TrainerListener
-from pstranspile.cluster.net.status import Shown, displayed_value
+from pstranspile.cluster.net.status import DisplayedValue, displayed_value
 from pstranspile.compiler.compile import Compiled
 from pstranspile.ir.diagnostics import quantity
 from pstranspile.ir.model import MAIN
 from pstranspile.runtime.run.step_feeds import RowSource, Turns, step_programs, union_of
 from pstranspile.tools.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.tools.cli.common import Loaded, begun_with, compile_loaded, cost_with_profile, deciding
+from pstranspile.tools.cli.common import LoadedInput, begun_with, compile_loaded, cost_with_profile, deciding
 from pstranspile.tools.cli.feed import read_feed
 from pstranspile.tools.cli.live_views import LiveCluster
-from pstranspile.tools.cli.progress import Keeping, Progress
+from pstranspile.tools.cli.progress import Progress, RunCheckpoints
 from pstranspile.tools.cli.report import report
 from pstranspile.tools.cli.written_files import say
 
@@ -43,7 +43,7 @@ class ClusterProgress(TrainerListener):
     def __init__(self, steps: int, trainers: int, first: int = 0):
         self._progress = Progress(steps, first=first)
         self._trainers = trainers
-        self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
+        self._unfinished_steps: dict[int, dict[str, dict[str, DisplayedValue]]] = {}
         self._last_shown_step = first
 
     def watch(self, cluster: Cluster) -> None:
@@ -56,21 +56,21 @@ class ClusterProgress(TrainerListener):
         last = trainer.results[-1]
         program = f"{last.program}/" if trainer.role.turns is not None else ""
         result = last.values.items()
-        self._waiting.setdefault(step, {})[trainer.name] = {
+        self._unfinished_steps.setdefault(step, {})[trainer.name] = {
             f"{program}{name}": displayed_value(value) for name, value in result
         }
-        while len(self._waiting.get(self._last_shown_step, ())) == self._trainers:
+        while len(self._unfinished_steps.get(self._last_shown_step, ())) == self._trainers:
             self._show()
 
     def _show(self) -> None:
-        by_trainer = self._waiting.pop(self._last_shown_step)
+        by_trainer = self._unfinished_steps.pop(self._last_shown_step)
         self._last_shown_step += 1
         self._progress.step(self._last_shown_step, by_trainer)
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""
-        while self._waiting:
-            self._last_shown_step = min(self._waiting)
+        while self._unfinished_steps:
+            self._last_shown_step = min(self._unfinished_steps)
             self._show()
         self._progress.end()
 
@@ -130,7 +130,7 @@ def _steps(
 ) -> int:
     """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
 
-    planned = [Planned(step_programs(module), turns)] * trainers
+    planned = [PlannedRuns(step_programs(module), turns)] * trainers
     there = feeds_of(feeds, planned)[1]
     if options.steps:
         require_fed(feeds, planned, there, options.steps)
@@ -146,11 +146,11 @@ def _fetch_names(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> S
 
 def run_cluster(
     parser: argparse.ArgumentParser,
-    loaded: Loaded[Job],
+    loaded: LoadedInput[Job],
     options: argparse.Namespace,
     turns: Turns | None,
     fetches: Mapping[str, Sequence[str]],
-    keeping: Keeping,
+    keeping: RunCheckpoints,
 ) -> Simulated:
     """Compiles the job and runs it; `fetches` are by program; wrong usage for a slow machine that the job does not
     have. Raises DiagnosticError.
@@ -162,16 +162,18 @@ def run_cluster(
     feeds: Mapping[str, Any] | RowSource = read_feed(options, programs, module) or {}
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     with ExitStack() as at_end:
-        kept: CheckpointedRun | None = None
+        checkpointed_run: CheckpointedRun | None = None
         if options.checkpoint or options.resume:
             every = options.checkpoint_every
             settings = deciding(options, cluster=True)
-            kept = CheckpointedRun(result, options.resume, options.checkpoint, every, options.seed, settings)
-            at_end.callback(kept.close)
-        if kept is not None and kept.source is not None:
-            kept.source.require_steps(steps, known=bool(options.steps or feeds))
-            report(kept.source.resume_findings(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
-        done = _run(module, result, options, turns, fetches, feeds, steps, kept, keeping)
+            checkpointed_run = CheckpointedRun(
+                result, options.resume, options.checkpoint, every, options.seed, settings
+            )
+            at_end.callback(checkpointed_run.close)
+        if checkpointed_run is not None and checkpointed_run.source is not None:
+            checkpointed_run.source.require_steps(steps, known=bool(options.steps or feeds))
+            report(checkpointed_run.source.resume_findings(steps, result.plan.mode, rows=isinstance(feeds, RowSource)))
+        done = _run(module, result, options, turns, fetches, feeds, steps, checkpointed_run, keeping)
     if cost is not None:
         _tell_time(cost, max((len(trainer.results) for trainer in done.cluster.trainers), default=0))
     return done
@@ -197,25 +199,25 @@ def _run(
     fetches: Mapping[str, Sequence[str]],
     feeds: Mapping[str, Any] | RowSource,
     steps: int,
-    kept: CheckpointedRun | None,
-    keeping: Keeping,
+    checkpointed_run: CheckpointedRun | None,
+    keeping: RunCheckpoints,
 ) -> Simulated:
     record = read_record(options.replay) if options.replay else None
     steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
-    require_chart_steps(options, kept.first if kept else 0, steps)
-    progress = _progress(options, steps, result.plan.trainers, kept.first if kept else 0)
+    require_chart_steps(options, checkpointed_run.first_step if checkpointed_run else 0, steps)
+    progress = _progress(options, steps, result.plan.trainers, checkpointed_run.first_step if checkpointed_run else 0)
     declaring = module.main if turns is None else union_of(step_programs(module).values())
     recorders: list[Recorder] = []
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
-        keeping.begin_steps(steps_left=(kept.first if kept else 0) < count)
+        keeping.begin_steps(steps_left=(checkpointed_run.first_step if checkpointed_run else 0) < count)
         clusters.append(cluster)
         progress.watch(cluster)
         if wants_pictures(options):
             recorders.append(Recorder(cluster))
-        (replay if record else kept.run if kept else Cluster.run_to)(cluster, count)
+        (replay if record else checkpointed_run.run if checkpointed_run else Cluster.run_to)(cluster, count)
 
     try:
         done = simulate(
@@ -225,7 +227,7 @@ def _run(
             _fetch_names(turns, fetches),
             programs=turns,
             init=begun_with(options.init, declaring, module.startup, start=module.start, resumed=bool(options.resume)),
-            seed=record.seed if record else kept.seed if kept else options.seed,
+            seed=record.seed if record else checkpointed_run.seed if checkpointed_run else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             run=run,
             faults=faults,

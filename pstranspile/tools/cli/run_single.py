@@ -64,19 +64,19 @@ class ModuleRun:
         if self.resume_source is not None:
             self.resume_source.require_settings(self.settings)
             self.resume_source.require_program(fingerprint(module))
-        given = read_feed(options, self.programs if self.turns else {MAIN: module.main}, module)
-        self.source: RowSource | None = given if isinstance(given, RowSource) else None
+        feed_source = read_feed(options, self.programs if self.turns else {MAIN: module.main}, module)
+        self.source: RowSource | None = feed_source if isinstance(feed_source, RowSource) else None
         self.feeds: Feeds | ProgramFeeds | RowFeeds
-        if isinstance(given, RowSource):
+        if isinstance(feed_source, RowSource):
             refuse_turns(self.turns)
             if manifest is not None and manifest.dealing is not None:
-                given = given.continued(manifest.dealing, manifest.step, 1)
-            self.source = given
-            self.feeds = RowFeeds(self.program, looking_up(given))
+                feed_source = feed_source.continued(manifest.dealing, manifest.step, 1)
+            self.source = feed_source
+            self.feeds = RowFeeds(self.program, looking_up(feed_source))
         else:
-            arrays: Mapping[str, Any] = given or {}
+            arrays: Mapping[str, Any] = feed_source or {}
             self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
-        self.first = 0
+        self.first_step = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""
         if self.resume_source is not None:
@@ -120,7 +120,7 @@ class ModuleRun:
         for name, value in values.items():
             self.scope[name] = value
         if self.resume_source is not None:
-            self.first = load_checkpoint(self.scope, self.module, self.resume_source.place).step
+            self.first_step = load_checkpoint(self.scope, self.module, self.resume_source.place).step
             self.resume_source.close()
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class ModuleRun:
         """What shows how far the run is."""
         if self.options.live:
             return LiveSingle(self.count)
-        return Progress(self.count, first=self.first, live=self.options.trace is None)
+        return Progress(self.count, first=self.first_step, live=self.options.trace is None)
 
     def steps(self) -> dict[str, list[Any]]:
         """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`.
@@ -164,7 +164,7 @@ class ModuleRun:
         progress = self._progress()
         checked = {owner: FedInputs(self.programs[owner]) for owner in self.fetches}
         try:
-            for number in range(self.first, self.count):
+            for number in range(self.first_step, self.count):
                 owner = self.turns.program(number) if self.turns else MAIN
                 fed, fetched = self.feeds.step(number), self.fetches[owner]
                 checked[owner].require(fed, f"step {number + 1} of {self.options.feed}")

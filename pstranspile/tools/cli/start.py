@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error, name_list
 from pstranspile.ir.model import Location
+from pstranspile.ir.startup_signals import freeze_modules
 from pstranspile.tools.cli.blas import use_threads
 from pstranspile.tools.cli.common import (
     INIT_HELP,
@@ -33,13 +34,14 @@ from pstranspile.tools.cli.common import (
     table_memory_of,
 )
 from pstranspile.tools.cli.feed import add_feed, check_feed, dealing, dealt_feed, require_fed_inputs
-from pstranspile.tools.cli.report import Reported, status_of
+from pstranspile.tools.cli.report import CommandFailure, status_of
 from pstranspile.tools.cli.report import report as report_findings
 from pstranspile.tools.cli.written_files import PENDING, saved_arrays_text, say, telling
 
 if TYPE_CHECKING:
     from pstranspile.cluster.machines.cluster import Cluster
     from pstranspile.cluster.net.job import JobFolder
+    from pstranspile.cluster.net.other_systems import ForeignSystem
     from pstranspile.cluster.net.server_checkpoints import CheckpointPlan
     from pstranspile.cluster.net.status import StatusPipe
     from pstranspile.cluster.net.tls import Credentials
@@ -171,10 +173,10 @@ def run(arguments: Sequence[str]) -> int:
     token_of_environment(os.environ)  # refused before anything is read
     told = report_findings if STATUS not in os.environ else None  # whoever started this process has told it
     folder = load_job_folder(options.folder, options.push_every, told)
-    role, given = options.role, {}
+    role, role_addresses = options.role, {}
     if role is None:
         trainers = sum(name.startswith("trainer") for name in folder.roles)
-        role, given = role_of_environment(os.environ, folder.addresses(), trainers)
+        role, role_addresses = role_of_environment(os.environ, folder.addresses(), trainers)
     if role not in folder.roles:
         raise _unknown_role_error(role, folder)
     if options.fluid and role.startswith("trainer"):
@@ -183,7 +185,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--checkpoint and --resume are for servers, not for {role}")
     if options.save and not role.startswith("trainer"):
         parser.error(f"--save is for trainers, not for {role}")
-    addresses = {**folder.addresses(), **given, **_given_addresses(parser, options, folder, role)}
+    addresses = {**folder.addresses(), **role_addresses, **_given_addresses(parser, options, folder, role)}
     require_apart(addresses)
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
@@ -365,6 +367,12 @@ def _unknown_role_error(role: str, folder: JobFolder) -> DiagnosticError:
     )
 
 
+def _fluid_system() -> ForeignSystem:
+    from pstranspile.fluid.net.system import FluidSystem
+
+    return FluidSystem()
+
+
 def _play(
     options: argparse.Namespace,
     folder: JobFolder,
@@ -381,16 +389,16 @@ def _play(
     from pstranspile.cluster.net.parts import trainer_arrays
     from pstranspile.cluster.net.process import ProcessPlace, is_server, play
     from pstranspile.cluster.net.terms import PeerRefused, Terms, token_of_environment
-    from pstranspile.fluid.net.system import FluidSystem
     from pstranspile.runtime.files.outputs import require_writable
     from pstranspile.runtime.run.files import write_arrays
 
+    freeze_modules()
     place = ProcessPlace(
         addresses,
         options.state,
         options.state_every,
         options.patience,
-        FluidSystem() if options.fluid else None,
+        _fluid_system() if options.fluid else None,
         credentials=credentials,
         record=options.record,
         trace=options.trace,
@@ -437,7 +445,7 @@ def _play(
         report(findings=findings_to_json(problem.diagnostics))  # whoever has started this process tells of them
         report_findings(problem.diagnostics)
         PENDING.tell_of_stop()
-        raise Reported(status_of(problem), problem.diagnostics, ()) from problem
+        raise CommandFailure(status_of(problem), problem.diagnostics, ()) from problem
     finally:
         if cluster.source is not None and not report.has_reader:
             report_findings(cluster.source.warnings())
@@ -484,7 +492,7 @@ def _show_progress(options: argparse.Namespace, role: str, report: StatusPipe) -
         if options.metrics:
             from pstranspile.cluster.net.metrics import Metrics, ProcessReports
 
-            metrics = Metrics(options.metrics, lambda: [ProcessReports(role, True, 1, report.reported)])
+            metrics = Metrics(options.metrics, lambda: [ProcessReports(role, True, 1, report.last_reports)])
             at_end.callback(metrics.close)
         if options.profile:
             from pstranspile.cluster.net.tracing import Profile, table

@@ -88,7 +88,7 @@ class Streams:
     """The standard streams of a command; those of tests, which are no streams of the system, are left alone."""
 
     def __init__(self, command: str):
-        self._before = sys.stdout, sys.stderr
+        self._previous_streams = sys.stdout, sys.stderr
         self._output = _Output(command) if _is_of_system(sys.stdout, 1) else None
         self._errors = _Stream(2) if _is_of_system(sys.stderr, 2) else None
 
@@ -101,7 +101,7 @@ class Streams:
     @contextmanager
     def in_place(self) -> Generator[None]:
         """Within the block, `sys.stdout` and `sys.stderr` are these."""
-        out, err = self._before
+        out, err = self._previous_streams
         for stream in (out, err):
             stream.flush()
         if self._output is not None:

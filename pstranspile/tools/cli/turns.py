@@ -73,8 +73,8 @@ def _results(program: Program) -> tuple[str, ...]:
         if op.role != OpRole.FORWARD or op.type.startswith("conditional_block"):
             continue
         known = [variables[name] for name in op.output_names if name in variables]
-        given = [var.name for var in known if not var.persistable and var.kind is VarKind.LOD_TENSOR]
-        if taken.isdisjoint(given):
+        result_names = [var.name for var in known if not var.persistable and var.kind is VarKind.LOD_TENSOR]
+        if taken.isdisjoint(result_names):
             schema = schema_of(op.type)
             kept = (
                 {slot.name for slot in schema.outputs.values() if slot.intermediate}
@@ -82,7 +82,7 @@ def _results(program: Program) -> tuple[str, ...]:
                 else set[str]()
             )
             mine = [name for slot, names in op.outputs.items() if slot not in kept for name in names]
-            result.update(dict.fromkeys(name for name in mine if name in given))
+            result.update(dict.fromkeys(name for name in mine if name in result_names))
     return tuple(result)
 
 

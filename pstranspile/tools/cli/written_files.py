@@ -174,7 +174,7 @@ def _is_same(one: str, other: str) -> bool:
         return False
 
 
-class Pending:
+class PendingWork:
     """What the command has still to write, and what else it lacks when it is interrupted."""
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class Pending:
         say(": ".join(filter(None, ("interrupted", "; ".join(said)))))
 
 
-PENDING = Pending()
+PENDING = PendingWork()
 """What the command of this process has still to do."""
 
 

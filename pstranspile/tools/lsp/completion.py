@@ -27,13 +27,13 @@ from pstranspile.ops.schema import GENERIC_ATTRS, OpSchema, Slot
 from pstranspile.tools.lsp import hover as statement
 from pstranspile.tools.lsp.hover import StatementPart, attribute_text, part_at, slot_meaning
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.values import Explained, LineSpan, Proposal, Spot, piece_at, pieces
+from pstranspile.tools.lsp.values import HoverText, LineSpan, Proposal, TextPosition, piece_at, pieces
 
 TRIGGERS = ("%", "(", "{", "=", ":", "^", " ")
 """Characters after which an editor asks for completions by itself."""
 
 
-def complete(outline: Outline, spot: Spot) -> list[Proposal]:
+def complete(outline: Outline, spot: TextPosition) -> list[Proposal]:
     """The completions at a place, in the order of declarations. The editor filters them by the text already typed."""
     if spot.line >= len(outline.lines):
         return []
@@ -51,7 +51,7 @@ def complete(outline: Outline, spot: Spot) -> list[Proposal]:
     return list(_in_part(outline, spot, span, part))
 
 
-def _in_part(outline: Outline, spot: Spot, span: LineSpan, part: StatementPart) -> Iterator[Proposal]:
+def _in_part(outline: Outline, spot: TextPosition, span: LineSpan, part: StatementPart) -> Iterator[Proposal]:
     if part.zone == statement.START:
         yield from _statements(outline, spot, span)
         return
@@ -76,7 +76,7 @@ def _in_part(outline: Outline, spot: Spot, span: LineSpan, part: StatementPart) 
         yield from _values(outline, spot, span, schema, part) if part.name else _attributes(schema, part, span)
 
 
-def _statements(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposal]:
+def _statements(outline: Outline, spot: TextPosition, span: LineSpan) -> Iterator[Proposal]:
     section = outline.section_at(spot.line)
     if section is None:
         yield Proposal(
@@ -125,7 +125,9 @@ def _attributes(schema: OpSchema, part: StatementPart, span: LineSpan) -> Iterat
             yield Proposal(attribute, "Property", attribute_text(attribute, spec), f"{word(attribute)}=", span)
 
 
-def _values(outline: Outline, spot: Spot, span: LineSpan, schema: OpSchema, part: StatementPart) -> Iterator[Proposal]:
+def _values(
+    outline: Outline, spot: TextPosition, span: LineSpan, schema: OpSchema, part: StatementPart
+) -> Iterator[Proposal]:
     spec = {**GENERIC_ATTRS, **schema.attrs}.get(part.name)
     if spec is None:
         return
@@ -156,7 +158,7 @@ def _used_values(outline: Outline, op_type: str, attribute: str) -> Iterator[str
                     yield listed[at + 2].text
 
 
-def _variables(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposal]:
+def _variables(outline: Outline, spot: TextPosition, span: LineSpan) -> Iterator[Proposal]:
     here = outline.section_at(spot.line)
     if here is None:
         return
@@ -168,11 +170,11 @@ def _variables(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposa
             yield Proposal(text, "Variable", declared.text, text, span)
 
 
-def _labels(outline: Outline, spot: Spot, span: LineSpan) -> Iterator[Proposal]:
+def _labels(outline: Outline, spot: TextPosition, span: LineSpan) -> Iterator[Proposal]:
     here = outline.section_at(spot.line)
     for section in outline.sections:
         if here is not None and section.program == here.program and section.block >= 0:
-            head = outline.lines[section.first].strip()
+            head = outline.lines[section.first_line].strip()
             yield Proposal(f"^{section.block}", "Reference", head, f"^{section.block}", span)
 
 
@@ -211,7 +213,7 @@ def about_key(key: str) -> str:
     return f"{key}: {kind}{default}"
 
 
-def complete_job(lines: list[str], spot: Spot, *, json: bool) -> list[Proposal]:
+def complete_job(lines: list[str], spot: TextPosition, *, json: bool) -> list[Proposal]:
     """Completions in a job file: keys at the start of a line, and values after a key."""
     before = lines[spot.line][: spot.column] if spot.line < len(lines) else ""
     given = _GIVEN(before)
@@ -236,11 +238,11 @@ def _mode_doc(value: str) -> str:
     return settings_of(mode).doc if mode in mode_names() else ""
 
 
-def hover_job(lines: list[str], spot: Spot) -> Explained | None:
+def hover_job(lines: list[str], spot: TextPosition) -> HoverText | None:
     """The text for hovering over a key or a mode of a job file; None elsewhere."""
     line = lines[spot.line] if spot.line < len(lines) else ""
     for match in re.finditer(r"[A-Za-z_][\w-]*", line):
         if match.start() <= spot.column <= match.end():
             text = about_key(match[0]) if match[0] in KEYS else _mode_doc(match[0])
-            return Explained(text, LineSpan(spot.line, match.start(), match.end())) if text else None
+            return HoverText(text, LineSpan(spot.line, match.start(), match.end())) if text else None
     return None

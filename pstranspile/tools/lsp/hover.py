@@ -8,9 +8,9 @@ from pstranspile.compiler.explain.answers import value_text
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, STORAGE_CLASSES, read_word
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
-from pstranspile.tools.lsp.names import Named, Placement, definitions, named_at, references, where
+from pstranspile.tools.lsp.names import NameReference, Placement, definitions, named_at, references, where
 from pstranspile.tools.lsp.outline import Declaration, Outline
-from pstranspile.tools.lsp.values import Explained, Piece, Spot, piece_at
+from pstranspile.tools.lsp.values import HoverText, Piece, TextPosition, piece_at
 
 START, DECLARATION, INPUTS, OUTPUTS, ATTRIBUTES, ROLE, ROLE_VARIABLES, HEAD, AFTER_OP = (
     "start",
@@ -38,7 +38,7 @@ class StatementPart(NamedTuple):
     typed: tuple[str, ...]
 
 
-def part_at(outline: Outline, spot: Spot) -> StatementPart:
+def part_at(outline: Outline, spot: TextPosition) -> StatementPart:
     """The part that a place is in, by what stands before it in its statement (the piece that it is in left out)."""
     before: list[Piece] = []
     for line, piece in outline.statement(spot.line):
@@ -98,29 +98,29 @@ STORAGE = {
 """The meaning of each storage class for a variable."""
 
 
-def hover(outline: Outline, spot: Spot, placement: Placement | None = None) -> Explained | None:
+def hover(outline: Outline, spot: TextPosition, placement: Placement | None = None) -> HoverText | None:
     """The text for hovering at a place; None for blanks and for words that explain themselves."""
     if spot.line >= len(outline.lines):
         return None
     named = named_at(outline, spot)
     if named is not None:
         text = _variable(outline, named, placement) if named.kind == "variable" else _block(outline, named)
-        return Explained(text, named.span) if text else None
+        return HoverText(text, named.span) if text else None
     piece = piece_at(outline.lines[spot.line], spot.column)
     if piece is None or piece.kind not in ("word", "string"):
         return None
     text = _word_at(outline, spot, piece)
-    return Explained(text, piece.span(spot.line)) if text else None
+    return HoverText(text, piece.span(spot.line)) if text else None
 
 
-def _variable(outline: Outline, named: Named, placement: Placement | None) -> str:
+def _variable(outline: Outline, named: NameReference, placement: Placement | None) -> str:
     declared = outline.declaration(named.name, named.span.line)
     if declared is None:
         return ""
     return "\n\n".join([_code(declared.text), *_about(outline, declared, named), *_lives(declared, placement)])
 
 
-def _about(outline: Outline, declared: Declaration, named: Named) -> list[str]:
+def _about(outline: Outline, declared: Declaration, named: NameReference) -> list[str]:
     section = declared.section
     uses = len(references(outline, named)) - 1
     place = f"Declared in block ^{section.block} of `@{section.program}`, line {declared.span.line + 1}"
@@ -132,16 +132,16 @@ def _lives(declared: Declaration, placement: Placement | None) -> list[str]:
     return [text] if text else []
 
 
-def _block(outline: Outline, named: Named) -> str:
+def _block(outline: Outline, named: NameReference) -> str:
     return "\n\n".join(_code(outline.lines[span.line].strip()) for span in definitions(outline, named))
 
 
-def _word_at(outline: Outline, spot: Spot, piece: Piece) -> str:
+def _word_at(outline: Outline, spot: TextPosition, piece: Piece) -> str:
     try:
         word = read_word(piece.text)
     except (ValueError, IndexError):
         return ""
-    part = part_at(outline, Spot(spot.line, piece.stop))
+    part = part_at(outline, TextPosition(spot.line, piece.stop))
     if part.zone == START:
         return op_text(schema_of(word))
     schema = schema_of(part.op) if part.op else None

@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import EMPTY, Location, Module
 from pstranspile.ir.text.literals import name as written
 from pstranspile.tools.lsp.outline import Declaration, Outline, Section
-from pstranspile.tools.lsp.values import Hint, LineSpan, Piece, RequestRefused, Spot, piece_at, pieces, spans_of
+from pstranspile.tools.lsp.values import Hint, LineSpan, Piece, RequestRefused, TextPosition, piece_at, pieces, spans_of
 
 # The job of a program in an editor: its errors, and the places of the program's variables.
 
@@ -114,14 +114,14 @@ def hints(outline: Outline, placement: Placement, first: int, last: int) -> list
                 label, tip = where(declared, placement)
                 if label:
                     end = outline.end_of(line)
-                    result.append(Hint(Spot(end, len(outline.lines[end].rstrip())), f"→ {label}", tip))
+                    result.append(Hint(TextPosition(end, len(outline.lines[end].rstrip())), f"→ {label}", tip))
     return sorted(result)
 
 
 GRADIENT = "@GRAD"
 
 
-class Named(NamedTuple):
+class NameReference(NamedTuple):
     """What a place names: a `variable`, `label` or `program`, its name, and where it stands."""
 
     kind: str
@@ -129,17 +129,17 @@ class Named(NamedTuple):
     span: LineSpan
 
 
-def named_at(outline: Outline, spot: Spot) -> Named | None:
+def named_at(outline: Outline, spot: TextPosition) -> NameReference | None:
     """The variable, block or program at a place."""
     if spot.line >= len(outline.lines):
         return None
     piece = piece_at(outline.lines[spot.line], spot.column)
     if piece is None or piece.kind not in ("variable", "label", "program"):
         return None
-    return Named(piece.kind, _name(piece), piece.span(spot.line))
+    return NameReference(piece.kind, _name(piece), piece.span(spot.line))
 
 
-def definitions(outline: Outline, named: Named) -> list[LineSpan]:
+def definitions(outline: Outline, named: NameReference) -> list[LineSpan]:
     """The declarations of a name: a variable in the block that the place sees it from, a block at its head."""
     line = named.span.line
     if named.kind == "variable":
@@ -147,13 +147,13 @@ def definitions(outline: Outline, named: Named) -> list[LineSpan]:
         return [declared.span] if declared else []
     here = outline.section_at(line)
     return [
-        LineSpan(section.first, *_head_span(outline.lines[section.first]))
+        LineSpan(section.first_line, *_head_span(outline.lines[section.first_line]))
         for section in outline.sections
         if here is not None and _is_meant(section, named, here)
     ]
 
 
-def _is_meant(section: Section, named: Named, here: Section) -> bool:
+def _is_meant(section: Section, named: NameReference, here: Section) -> bool:
     if named.kind == "label":
         return section.program == here.program and named.name == str(section.block)
     return section.block < 0 and section.program == named.name
@@ -164,7 +164,7 @@ def _head_span(line: str) -> tuple[int, int]:
     return words[1].start, words[1].stop
 
 
-def references(outline: Outline, named: Named) -> list[LineSpan]:
+def references(outline: Outline, named: NameReference) -> list[LineSpan]:
     """All references to what is named at a place, its declaration included.
 
     A variable that programs keep (`param`, `state`) is one variable in all programs of the file.
@@ -177,7 +177,7 @@ def references(outline: Outline, named: Named) -> list[LineSpan]:
     lines = range(len(outline.lines))
     if named.kind == "label":  # also in blocks that a wrong bracket has put behind their program
         own = [section for section in outline.sections if section.program == here.program]
-        lines = sorted({number for section in own for number in range(section.first, section.last + 1)})
+        lines = sorted({number for section in own for number in range(section.first_line, section.last_line + 1)})
     return [
         piece.span(number)
         for number in lines
@@ -186,7 +186,7 @@ def references(outline: Outline, named: Named) -> list[LineSpan]:
     ]
 
 
-def uses(outline: Outline, named: Named) -> list[LineSpan]:
+def uses(outline: Outline, named: NameReference) -> list[LineSpan]:
     """The references to what is named at a place, without its declarations."""
     if named.kind == "variable":
         declared = {declaration.span for declaration in outline.declarations.get(named.name, ())}
@@ -199,7 +199,7 @@ def _name(piece: Piece) -> str:
     return piece.text[1:] if piece.kind == "label" else piece.name
 
 
-def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
+def _scope(outline: Outline, named: NameReference) -> Iterator[tuple[int, int]]:
     """The programs in which a name can mean the same variable: all of them if it is kept, else its own. Blocks that a
     wrong bracket or head has put outside of programs count as parts of theirs.
     """
@@ -210,13 +210,13 @@ def _scope(outline: Outline, named: Named) -> Iterator[tuple[int, int]]:
     kept = declared is not None and declared.storage in ("param", "state")
     end = -1
     for section in outline.sections:
-        if section.first > end:
-            end = section.last
+        if section.first_line > end:
+            end = section.last_line
             if kept or section.program == here.program:
-                yield section.first, section.last
+                yield section.first_line, section.last_line
 
 
-def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[LineSpan]:
+def _meaning(outline: Outline, named: NameReference, first: int, last: int) -> Iterator[LineSpan]:
     """The places in a program at which a name means the variable, not another one of an inner block."""
     declared = outline.declaration(named.name, named.span.line)
     kept = declared is not None and declared.storage in ("param", "state")
@@ -227,7 +227,7 @@ def _meaning(outline: Outline, named: Named, first: int, last: int) -> Iterator[
             yield span
 
 
-def rename(outline: Outline, named: Named, new: str) -> list[tuple[LineSpan, str]]:
+def rename(outline: Outline, named: NameReference, new: str) -> list[tuple[LineSpan, str]]:
     """The places that change, each with its new characters, when a variable is given another name.
 
     Its gradients (`%w@GRAD`, and what is named after them) are renamed with it. Raises Refused for what is no
@@ -250,12 +250,12 @@ def rename(outline: Outline, named: Named, new: str) -> list[tuple[LineSpan, str
         if at is not None:
             raise RequestRefused(f"line {at + 1} names the variable in a string, which renaming does not change")
         for place in [named.span] if old == named.name else _gradient_declarations(outline, old, named):
-            for span in references(outline, Named("variable", old, place)):
+            for span in references(outline, NameReference("variable", old, place)):
                 changes[span] = f"%{written(name)}"
     return sorted(changes.items())
 
 
-def _gradient_declarations(outline: Outline, name: str, named: Named) -> list[LineSpan]:
+def _gradient_declarations(outline: Outline, name: str, named: NameReference) -> list[LineSpan]:
     """The declarations of the gradients of a variable, in the programs in which that is this variable."""
     scope = list(_scope(outline, named))
     places = [declared.span for declared in outline.declarations[name]]

@@ -24,14 +24,14 @@ _KINDS = {"param": "Constant", "state": "Field", "temp": "Variable"}
 class Symbol(NamedTuple):
     """An entry of an outline. `kind` is a word of the protocol (`Module`, `Namespace`, `Function`, ...).
 
-    `first` and `last` are its lines, `name_at` is where its name stands.
+    `first_line` and `last_line` are its lines, `name_at` is where its name stands.
     """
 
     name: str
     kind: str
     detail: str
-    first: int
-    last: int
+    first_line: int
+    last_line: int
     name_at: LineSpan
     children: tuple[Symbol, ...] = ()
 
@@ -41,7 +41,7 @@ def symbols(outline: Outline) -> list[Symbol]:
 
     Variables that a step makes anew (`temp`) are left out: the ops that make them stand there.
     """
-    return list(_symbols_within(outline, 0, len(outline.lines) - 1, {s.first: s for s in outline.sections}))
+    return list(_symbols_within(outline, 0, len(outline.lines) - 1, {s.first_line: s for s in outline.sections}))
 
 
 def _symbols_within(outline: Outline, first: int, last: int, sections: dict[int, Section]) -> Iterator[Symbol]:
@@ -50,9 +50,9 @@ def _symbols_within(outline: Outline, first: int, last: int, sections: dict[int,
     while line <= last:
         section = sections.get(line)
         if section is not None:
-            inner = tuple(_symbols_within(outline, section.first + 1, section.last, sections))
+            inner = tuple(_symbols_within(outline, section.first_line + 1, section.last_line, sections))
             yield _section(outline, section, inner)
-            line = section.last + 1
+            line = section.last_line + 1
             continue
         symbol = _statement(outline, line)
         if symbol is not None:
@@ -61,12 +61,12 @@ def _symbols_within(outline: Outline, first: int, last: int, sections: dict[int,
 
 
 def _section(outline: Outline, section: Section, inner: tuple[Symbol, ...]) -> Symbol:
-    found = list(pieces(outline.lines[section.first]))
+    found = list(pieces(outline.lines[section.first_line]))
     name = found[1] if len(found) > 1 else found[0]
     kind = "Module" if section.block < 0 and found[0].text == "program" else "Namespace"
     ops = sum(symbol.kind == "Function" for symbol in inner)
     detail = quantity(ops, "op") if kind == "Namespace" else ""
-    return Symbol(name.text, kind, detail, section.first, section.last, name.span(section.first), inner)
+    return Symbol(name.text, kind, detail, section.first_line, section.last_line, name.span(section.first_line), inner)
 
 
 def _statement(outline: Outline, line: int) -> Symbol | None:
@@ -115,8 +115,8 @@ class Section(NamedTuple):
     block: int
     parent: int
     forward: int
-    first: int
-    last: int
+    first_line: int
+    last_line: int
 
 
 class Declaration(NamedTuple):
@@ -139,7 +139,7 @@ class Outline:
     def __init__(self, lines: Sequence[str]):
         self.lines = list(lines)
         self.sections: list[Section] = []
-        self.further: dict[int, int] = {}
+        self.continued_lines: dict[int, int] = {}
         """Line -> the line on which its statement begins, for the lines after the first."""
         self._read()
 
@@ -155,14 +155,14 @@ class Outline:
                 open_sections.append(section)
             elif kind == _END:
                 if open_sections:
-                    self.sections.append(open_sections.pop()._replace(last=at))
+                    self.sections.append(open_sections.pop()._replace(last_line=at))
             elif kind == _BEGUN:
                 last = self._statement_end(at)
-                self.further.update(dict.fromkeys(range(at + 1, last + 1), at))
+                self.continued_lines.update(dict.fromkeys(range(at + 1, last + 1), at))
                 at = last
             at += 1
-        self.sections += [section._replace(last=len(lines) - 1) for section in open_sections]
-        self.sections.sort(key=lambda section: (section.first, -section.last))
+        self.sections += [section._replace(last_line=len(lines) - 1) for section in open_sections]
+        self.sections.sort(key=lambda section: (section.first_line, -section.last_line))
 
     def _head(self, line: str, at: int, program: str, around: list[Section]) -> Section:
         words = list(pieces(line))
@@ -190,27 +190,27 @@ class Outline:
 
     def start_of(self, line: int) -> int:
         """The line on which the statement of a line begins."""
-        return self.further.get(line, line)
+        return self.continued_lines.get(line, line)
 
     def end_of(self, line: int) -> int:
         """The last line of the statement of a line."""
         first = line = self.start_of(line)
-        while self.further.get(line + 1) == first:
+        while self.continued_lines.get(line + 1) == first:
             line += 1
         return line
 
     def section_at(self, line: int) -> Section | None:
         """The innermost block (or program, outside its blocks) that a line is in."""
-        return next((s for s in reversed(self.sections) if s.first <= line <= s.last), None)
+        return next((s for s in reversed(self.sections) if s.first_line <= line <= s.last_line), None)
 
     @cached_property
     def declarations(self) -> dict[str, list[Declaration]]:
         """Every declaration by the variable's name, in order."""
         result: dict[str, list[Declaration]] = {}
         inside: list[Section] = []
-        starts = {section.first: section for section in self.sections}
+        starts = {section.first_line: section for section in self.sections}
         for number, line in enumerate(self.lines):
-            while inside and inside[-1].last < number:
+            while inside and inside[-1].last_line < number:
                 inside.pop()
             if number in starts:
                 inside.append(starts[number])
@@ -242,8 +242,8 @@ class Outline:
 
     def folds(self) -> list[Fold]:
         """Programs, blocks and statements on several lines."""
-        result = [Fold(s.first, s.last - 1) for s in self.sections if s.last - 1 > s.first]
-        starts = dict.fromkeys(self.further.values())
+        result = [Fold(s.first_line, s.last_line - 1) for s in self.sections if s.last_line - 1 > s.first_line]
+        starts = dict.fromkeys(self.continued_lines.values())
         result += [Fold(start, self.end_of(start)) for start in starts]
         return sorted(result)
 

@@ -48,20 +48,21 @@ _ALIKE = 3
 
 
 class Change(NamedTuple):
-    """Lines `first` up to `last` of the new text stand where lines `old_first` up to `old_last` of the older one stood.
+    """Lines `first_line` up to `last_line` of the new text stand where lines `old_first` up to `old_last` of the older
+    one stood.
 
     Both begin and end between statements. Either may be empty.
     """
 
-    first: int
-    last: int
+    first_line: int
+    last_line: int
     old_first: int
     old_last: int
 
     @property
     def moves(self) -> int:
         """The number of lines by which what follows it stands further down."""
-        return self.last - self.old_last
+        return self.last_line - self.old_last
 
 
 def changes(new: Outline, old: Outline) -> list[Change] | None:
@@ -93,20 +94,20 @@ def _window(new: Outline, old: Outline) -> Change:
     shorter = min(len(new.lines), len(old.lines))
     pairs = enumerate(zip(new.lines, old.lines, strict=False))
     first = next((at for at, (one, other) in pairs if one != other), shorter)
-    while first in new.further or first in old.further:
+    while first in new.continued_lines or first in old.continued_lines:
         first -= 1
     ends = enumerate(zip(reversed(new.lines), reversed(old.lines), strict=False))
     same = next((at for at, (one, other) in ends if one != other), shorter)
     same = min(same, shorter - first)
     last, old_last = len(new.lines) - same, len(old.lines) - same
-    while last in new.further or old_last in old.further:
+    while last in new.continued_lines or old_last in old.continued_lines:
         last, old_last = last + 1, old_last + 1
     return Change(first, last, first, old_last)
 
 
 def _statements(outline: Outline, first: int, last: int) -> list[tuple[int, str]]:
     """The statements that begin on lines `first` up to `last`, each with its first line and its text."""
-    lines, further = outline.lines, outline.further
+    lines, further = outline.lines, outline.continued_lines
     bounds = [*[at for at in range(first, last) if at not in further], last]
     return [(at, lines[at] if end == at + 1 else "\n".join(lines[at:end])) for at, end in pairwise(bounds)]
 
@@ -184,20 +185,20 @@ def _block(
 ) -> Block | None:
     """A block after changes, with the new values of it by line; `where` are its program and number."""
     ops: list[Op] = []
-    for change, kept, out in _parts(block.ops, changes):
+    for change, old_range, out in _parts(block.ops, changes):
         if any(map(_refers, out)):
             return None
-        for line in range(change.first, change.last):
+        for line in range(change.first_line, change.last_line):
             op = values.get(line)
             if isinstance(op, Op) and op.origin is not None:
                 ops.append(op._replace(origin=Origin(*where, len(ops), op.origin.location)))
-        ops += _moved_ops(block.ops[kept], change.moves, len(ops) - kept.start)
+        ops += _moved_ops(block.ops[old_range], change.moves, len(ops) - old_range.start)
     variables: list[Var] = []
     declared = tuple(block.vars.values())
-    for change, kept, _ in _parts(declared, changes):
-        new = [values.get(line) for line in range(change.first, change.last)]
+    for change, old_range, _ in _parts(declared, changes):
+        new = [values.get(line) for line in range(change.first_line, change.last_line)]
         variables += [var for var in new if isinstance(var, Var)]
-        variables += _moved_variables(declared[kept], change.moves)
+        variables += _moved_variables(declared[old_range], change.moves)
     names = FrozenMap(zip([var.name for var in variables], variables, strict=True))
     if len(names) != len(variables):
         return None
@@ -303,8 +304,15 @@ def _read_changes(
 ) -> TextReading | None:
     """The reading of a text, from the changes since an earlier one; None where they do not suffice."""
     base, old = before.base, before.base_outline
-    starts = [at for change in changed for at in range(change.first, change.last) if at not in outline.further]
-    gone = [at for change in changed for at in range(change.old_first, change.old_last) if at not in old.further]
+    starts = [
+        at
+        for change in changed
+        for at in range(change.first_line, change.last_line)
+        if at not in outline.continued_lines
+    ]
+    gone = [
+        at for change in changed for at in range(change.old_first, change.old_last) if at not in old.continued_lines
+    ]
     if base is None or not all(_is_plain(old, at) for at in gone) or not all(_is_plain(outline, at) for at in starts):
         return None
     wrong: list[Diagnostic] = []
@@ -349,7 +357,7 @@ def _declares_again(outline: Outline, start: int, base: Module, removed_lines: S
 def _is_plain(outline: Outline, start: int) -> bool:
     """Whether the statement of a line is blank, or an op or a declaration of a block."""
     section = outline.section_at(start)
-    inside = section is not None and section.block >= 0 and start not in (section.first, section.last)
+    inside = section is not None and section.block >= 0 and start not in (section.first_line, section.last_line)
     return inside or not outline.statement(start)
 
 
@@ -407,7 +415,7 @@ def _without_mistakes(outline: Outline, findings: Iterable[Diagnostic], file: st
 # The texts that an editor has open: their readings, and their jobs.
 
 
-class _Placed(NamedTuple):
+class _PlacedModule(NamedTuple):
     module: Module
     path: Path
     text: str
@@ -421,8 +429,8 @@ class Workspace:
         self._text_in_editor = text_in_editor
         self._readings: dict[Path, tuple[str, TextReading]] = {}
         self._outlines: dict[Path, tuple[str, Outline]] = {}
-        self._placed: dict[Path, _Placed] = {}
-        self._tried: dict[Path, tuple[Module, tuple[Diagnostic, ...]]] = {}
+        self._placed_modules: dict[Path, _PlacedModule] = {}
+        self._tried_modules: dict[Path, tuple[Module, tuple[Diagnostic, ...]]] = {}
 
     def outline(self, path: Path, text: str) -> Outline:
         """The outline of a program's text."""
@@ -442,7 +450,7 @@ class Workspace:
 
     def close(self, path: Path) -> None:
         """Forgets a program."""
-        for known in (self._readings, self._outlines, self._placed, self._tried):
+        for known in (self._readings, self._outlines, self._placed_modules, self._tried_modules):
             known.pop(path, None)
 
     def findings(self, path: Path, text: str) -> tuple[Diagnostic, ...]:
@@ -452,9 +460,9 @@ class Workspace:
         reading = self.reading(path, text)
         if reading.module is None:
             return reading.findings
-        tried = self._tried.get(path)
+        tried = self._tried_modules.get(path)
         if tried is None or tried[0] is not reading.module:
-            tried = self._tried[path] = reading.module, trial(reading.module, reading.findings).beyond
+            tried = self._tried_modules[path] = reading.module, trial(reading.module, reading.findings).further_findings
         placement = self.placement(path, text)
         of_job = placement.findings if placement is not None else ()
         of_job = not_told_by(of_job, (f for f in reading.findings if f.severity is Severity.ERROR))
@@ -475,16 +483,16 @@ class Workspace:
             return Placement(of_program(problem.diagnostics))
         if found is None:
             return None
-        known = self._placed.get(path)
+        known = self._placed_modules.get(path)
         if known is None or known[0] is not reading.module or known[1:3] != found:
             job, findings = check_job(*found)
             placement = place(reading.module, job) if job is not None else Placement(of_program(findings))
-            known = self._placed[path] = _Placed(reading.module, *found, placement)
+            known = self._placed_modules[path] = _PlacedModule(reading.module, *found, placement)
         return known.placement
 
     def last_placement(self, path: Path) -> Placement | None:
         """The last placement of a program, even if its text has changed since."""
-        known = self._placed.get(path)
+        known = self._placed_modules.get(path)
         return known.placement if known else None
 
     def job_findings(self, path: Path, text: str) -> tuple[Diagnostic, ...]:

@@ -22,7 +22,7 @@ from pstranspile.ops.textual import format_text
 from pstranspile.tools.lsp.completion import TRIGGERS, complete, complete_job, hover_job
 from pstranspile.tools.lsp.hover import hover
 from pstranspile.tools.lsp.names import (
-    Named,
+    NameReference,
     definitions,
     hints,
     is_job_file,
@@ -35,7 +35,15 @@ from pstranspile.tools.lsp.names import (
 from pstranspile.tools.lsp.outline import MODIFIERS, TYPES, Outline, Symbol, Token, symbols, tokens
 from pstranspile.tools.lsp.reading import Workspace
 from pstranspile.tools.lsp.session import Documents, Edit, Frames, say, session_class
-from pstranspile.tools.lsp.values import Explained, Hint, LineSpan, Proposal, RequestRefused, Spot, without_places
+from pstranspile.tools.lsp.values import (
+    Hint,
+    HoverText,
+    LineSpan,
+    Proposal,
+    RequestRefused,
+    TextPosition,
+    without_places,
+)
 
 # Quick fixes: an editor offers to replace the text that a finding marks by the text that its message proposes.
 
@@ -98,16 +106,16 @@ class Protocol:
         self.types = types
         self.server = server
 
-    def spot(self, lines: Sequence[str], position: Any) -> Spot:
+    def spot(self, lines: Sequence[str], position: Any) -> TextPosition:
         """The place of a text that the editor names."""
         if position.line >= len(lines):
-            return Spot(position.line, 0)
+            return TextPosition(position.line, 0)
         codec = self.server.workspace.position_codec
         there = codec.position_from_client_units(
             [f"{lines[position.line]}\n"], self.types.Position(line=0, character=position.character)
         )
         number: int = position.line
-        return Spot(number, min(int(there.character), len(lines[number])))
+        return TextPosition(number, min(int(there.character), len(lines[number])))
 
     def position(self, lines: Sequence[str], line: int, column: int) -> Any:
         """A place between characters."""
@@ -171,7 +179,7 @@ class Protocol:
         completion = document.completion if document else None
         return bool(completion and completion.completion_item and completion.completion_item.snippet_support)
 
-    def hover(self, lines: Sequence[str], shown: Explained) -> Any:
+    def hover(self, lines: Sequence[str], shown: HoverText) -> Any:
         """The protocol's value of a hover text."""
         content = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=shown.text)
         return self.types.Hover(contents=content, range=self.range(lines, shown.span))
@@ -179,17 +187,17 @@ class Protocol:
     def hint(self, lines: Sequence[str], hint: Hint) -> Any:
         """A few words behind a line."""
         tip = self.types.MarkupContent(kind=self.types.MarkupKind.Markdown, value=hint.tip)
-        place = self.position(lines, *hint.spot)
+        place = self.position(lines, *hint.position)
         return self.types.InlayHint(position=place, label=hint.label, tooltip=tip, padding_left=True)
 
     def symbol(self, lines: Sequence[str], symbol: Symbol) -> Any:
         """An entry of an outline, with those inside it."""
         t = self.types
-        end = self.position(lines, symbol.last, len(lines[symbol.last]))
+        end = self.position(lines, symbol.last_line, len(lines[symbol.last_line]))
         return t.DocumentSymbol(
             name=symbol.name,
             kind=t.SymbolKind[symbol.kind],
-            range=t.Range(start=self.position(lines, symbol.first, 0), end=end),
+            range=t.Range(start=self.position(lines, symbol.first_line, 0), end=end),
             selection_range=self.range(lines, symbol.name_at),
             detail=symbol.detail or None,
             children=[self.symbol(lines, inner) for inner in symbol.children],
@@ -385,7 +393,7 @@ class Server:
 
     # Features.
 
-    def _spot(self, uri: str, position: Any) -> Spot:
+    def _spot(self, uri: str, position: Any) -> TextPosition:
         return self.protocol.spot(self._lines(uri), position)
 
     def hover(self, params: Any) -> Any:
@@ -428,7 +436,7 @@ class Server:
             return None
         return self.protocol.locations(params.text_document.uri, outline.lines, find(outline, named))
 
-    def _name_at(self, params: Any) -> tuple[Outline | None, Named | None]:
+    def _name_at(self, params: Any) -> tuple[Outline | None, NameReference | None]:
         """The outline of a program, and the name at a place of it."""
         uri = params.text_document.uri
         outline = self._outline(uri)
@@ -478,7 +486,7 @@ class Server:
         """The ranges of lines that can be folded."""
         outline = self._outline(params.text_document.uri)
         folds = outline.folds() if outline is not None else []
-        return [self.types.FoldingRange(start_line=fold.first, end_line=fold.last) for fold in folds]
+        return [self.types.FoldingRange(start_line=fold.first_line, end_line=fold.last_line) for fold in folds]
 
     def document_symbols(self, params: Any) -> Any:
         """The outline of a program."""

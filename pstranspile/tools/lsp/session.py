@@ -165,30 +165,30 @@ class Documents:
 
     def __init__(self, units: Callable[[str], int]):
         self._units = units
-        self._open: dict[str, Document] = {}
+        self._open_documents: dict[str, Document] = {}
 
     def get(self, uri: str) -> Document | None:
         """An open text; None where it is not open. The same object until the text changes."""
-        return self._open.get(uri)
+        return self._open_documents.get(uri)
 
     def open(self, uri: str, text: str, version: int | None) -> None:
         """Takes a text up."""
-        self._open[uri] = Document(text, version)
+        self._open_documents[uri] = Document(text, version)
 
     def change(self, uri: str, edits: Iterable[Edit], version: int | None) -> bool:
         """Changes a text, one edit after the other; returns whether it is open."""
-        document = self._open.get(uri)
+        document = self._open_documents.get(uri)
         if document is None:
             return False
         text = document.text
         for edit in edits:
             text = apply_edit(text, edit, self._units)
-        self._open[uri] = Document(text, version)
+        self._open_documents[uri] = Document(text, version)
         return True
 
     def close(self, uri: str) -> None:
         """Forgets a text."""
-        self._open.pop(uri, None)
+        self._open_documents.pop(uri, None)
 
 
 def apply_edit(text: str, edit: Edit, units: Callable[[str], int]) -> str:

@@ -12,7 +12,7 @@ from pstranspile.ir.patterns import Pattern
 from pstranspile.ir.text.literals import read_name
 
 
-class Spot(NamedTuple):
+class TextPosition(NamedTuple):
     """A place between two characters of a text: the line, and how many characters of it stand before."""
 
     line: int
@@ -27,7 +27,7 @@ class LineSpan(NamedTuple):
     stop: int
 
 
-class Explained(NamedTuple):
+class HoverText(NamedTuple):
     """A hover text in Markdown, and the span of the text that it is about."""
 
     text: str
@@ -55,16 +55,16 @@ def without_places(snippet: str) -> str:
 
 
 class Fold(NamedTuple):
-    """Lines `first` to `last` that an editor may fold away behind the first."""
+    """Lines `first_line` to `last_line` that an editor may fold away behind the first."""
 
-    first: int
-    last: int
+    first_line: int
+    last_line: int
 
 
 class Hint(NamedTuple):
     """A few words that an editor shows behind a line; `tip` has the details."""
 
-    spot: Spot
+    position: TextPosition
     label: str
     tip: str
 

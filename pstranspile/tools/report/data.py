@@ -56,24 +56,24 @@ MOST_PEERS = 30
 Programs = Mapping[str, Program]
 
 
-class _Numbered(NamedTuple):
+class _NumberedOps(NamedTuple):
     """The ops of a machine, and the number of the first op of each block."""
 
     ops: list[tuple[OpPosition, Op]]
-    first: dict[tuple[str, int], int]
+    first_numbers: dict[tuple[str, int], int]
 
     def of(self, place: OpPosition) -> int:
-        return self.first[place.program, place.block] + place.number
+        return self.first_numbers[place.program, place.block] + place.number
 
 
-def _number_ops(machine: str, programs: Programs) -> _Numbered:
+def _number_ops(machine: str, programs: Programs) -> _NumberedOps:
     ops: list[tuple[OpPosition, Op]] = []
     first: dict[tuple[str, int], int] = {}
     for name, program in programs.items():
         for index, block in enumerate(program.blocks):
             first[name, index] = len(ops)
             ops += ((OpPosition(machine, name, index, number), op) for number, op in enumerate(block.ops))
-    return _Numbered(ops, first)
+    return _NumberedOps(ops, first)
 
 
 class _Writer:
@@ -82,11 +82,11 @@ class _Writer:
     def __init__(self) -> None:
         self.texts = Texts()
         self.ops: list[list[Any]] = []
-        self._known: dict[Op, int] = {}
+        self._op_numbers: dict[Op, int] = {}
 
     def numbers(self, ops: Iterable[Op]) -> list[int]:
         """The numbers of ops; those that differ in their origin's rule may have other notes."""
-        known, fresh, result = self._known, list[Op](), list[int]()
+        known, fresh, result = self._op_numbers, list[Op](), list[int]()
         for op in ops:
             number = known.setdefault(op, len(known))
             if number == len(self.ops) + len(fresh):
@@ -142,11 +142,11 @@ def programs_data(job: ExplainedJob, source: Module | None) -> dict[str, Any]:
     }
 
 
-def _machine(writer: _Writer, name: str, layout: list[Any], own: _Numbered) -> dict[str, Any]:
+def _machine(writer: _Writer, name: str, layout: list[Any], own: _NumberedOps) -> dict[str, Any]:
     return {"name": name, "programs": layout, "op": writer.numbers(op for _, op in own.ops)}
 
 
-def _layout(own: _Numbered, programs: Programs) -> list[Any]:
+def _layout(own: _NumberedOps, programs: Programs) -> list[Any]:
     """Each program: its name, and per block its first op, its count of ops, and the op around it (-1: none)."""
     result: list[Any] = []
     for name, program in programs.items():
@@ -154,9 +154,9 @@ def _layout(own: _Numbered, programs: Programs) -> list[Any]:
         for index, block in enumerate(program.blocks):
             for number, op in enumerate(block.ops):
                 for label in _labels(op):
-                    owners.setdefault(label, own.first[name, index] + number)
+                    owners.setdefault(label, own.first_numbers[name, index] + number)
         blocks = enumerate(program.blocks)
-        result.append([name, [[own.first[name, n], len(block.ops), owners.get(n, -1)] for n, block in blocks]])
+        result.append([name, [[own.first_numbers[name, n], len(block.ops), owners.get(n, -1)] for n, block in blocks]])
     return result
 
 
@@ -194,16 +194,16 @@ def _python_lines(ops: Iterable[Op]) -> dict[str, Any]:
     return {"code": code, "code_of": at}
 
 
-def _source(origin: Origin | None, sources: _Numbered) -> int:
+def _source(origin: Origin | None, sources: _NumberedOps) -> int:
     """The number of the source op that an op comes from, -1 if it is none."""
     if origin is None or origin.op < 0:
         return -1
-    first = sources.first.get((origin.program, origin.block))
+    first = sources.first_numbers.get((origin.program, origin.block))
     return -1 if first is None else first + origin.op
 
 
 def _peers(
-    job: ExplainedJob, texts: Texts, numbered: Mapping[str, _Numbered], machine: str
+    job: ExplainedJob, texts: Texts, numbered: Mapping[str, _NumberedOps], machine: str
 ) -> Iterator[tuple[str, list[int]]]:
     """The peers of each op that has any: the relation, the machine (0 is the source) and the op of each; -1 last:
     more.
@@ -272,12 +272,16 @@ def machines_data(job: ExplainedJob) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     for name, programs in job.machines.items():
         own = placed.get(endpoints.get(name, ""), set())
-        kept = [v for v in programs[MAIN].main_block.vars.values() if v.persistable] if MAIN in programs else []
+        persistable_vars = (
+            [v for v in programs[MAIN].main_block.vars.values() if v.persistable] if MAIN in programs else []
+        )
         if name not in endpoints:
-            kept = [v for v in kept if v.name not in looked_up and v.name != table]
-        parameters = [v for v in kept if v.name in own or (name not in endpoints and v.parameter is not None)]
+            persistable_vars = [v for v in persistable_vars if v.name not in looked_up and v.name != table]
+        parameters = [
+            v for v in persistable_vars if v.name in own or (name not in endpoints and v.parameter is not None)
+        ]
         if name in endpoints:
-            parameters += [v for v in kept if v.name == table]
+            parameters += [v for v in persistable_vars if v.name == table]
         names = {v.name for v in parameters}
         result.append(
             {
@@ -285,7 +289,7 @@ def machines_data(job: ExplainedJob) -> list[dict[str, Any]]:
                 "kind": "server" if name in endpoints else "trainer",
                 "endpoint": endpoints.get(name, ""),
                 "parameters": sum(map(size_of, parameters)),
-                "state": sum(size_of(v) for v in kept if v.name not in names),
+                "state": sum(size_of(v) for v in persistable_vars if v.name not in names),
                 "rows": sum(v.shape[0] for v in parameters if v.shape and v.shape[0] > 0),
                 "slices": len(parameters),
             }
@@ -409,7 +413,7 @@ def step_data(found: JobSeconds) -> dict[str, Any]:
     }
 
 
-class Predicted(NamedTuple):
+class CostPrediction(NamedTuple):
     """What a page shows of the cost of a job, which has seconds: with it other numbers of machines (`sweep`), and what
     a run has measured (`pace`).
     """
@@ -419,7 +423,7 @@ class Predicted(NamedTuple):
     pace: Pace | None = None
 
 
-def predicted_data(found: Predicted) -> dict[str, Any] | None:
+def predicted_data(found: CostPrediction) -> dict[str, Any] | None:
     """What is predicted of a step; None without seconds."""
     if found.cost.seconds is None:
         return None
@@ -531,7 +535,7 @@ def report_data(
     source: Module | None = None,
     run: dict[str, Any] | None = None,
     check: dict[str, Any] | None = None,
-    predicted: Predicted | None = None,
+    predicted: CostPrediction | None = None,
 ) -> dict[str, Any]:
     """The data of a report (version 1). `source` is the program that was compiled, where it is known; `predicted` has
     what a step costs, if that is to be shown.

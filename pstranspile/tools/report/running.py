@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.cluster.machines.chart import Arrow, labels_of, rows_of
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.feeding import Planned, feeds_of, require_fed
+from pstranspile.cluster.machines.feeding import PlannedRuns, feeds_of, require_fed
 from pstranspile.cluster.machines.message import END, REPLY
 from pstranspile.cluster.machines.record import Record, RecordedScheduler, replay
 from pstranspile.cluster.machines.recorder import ASKING, DELIVER, POST, Event, Recorder, Traffic, traffic_of
@@ -41,7 +41,7 @@ class RunOptions(NamedTuple):
     faults: Scenario | None = None
     record: Record | None = None
     """The record of an earlier run of processes, which is repeated with its own steps and seed."""
-    fed: int = 0
+    fed_steps: int = 0
     """The number of steps for which the rows that `feeds` were taken from suffice; 0 if it is that of `feeds`."""
 
 
@@ -53,7 +53,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
     seed = record.seed if record else options.seed or module.main.random_seed or 1
     feeds = options.feeds
     if feeds is not None and record is None:
-        trainers = [Planned(workload.known, workload.given_turns)] * compiled.plan.trainers
+        trainers = [PlannedRuns(workload.known_programs, workload.given_turns)] * compiled.plan.trainers
         require_fed(feeds, trainers, feeds_of(feeds, trainers)[1], steps)
     if feeds is None:
         trainers = compiled.plan.trainers
@@ -78,7 +78,7 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
             programs=workload.given_turns,
             faults=options.faults,
         )
-    fed = options.fed or (0 if options.feeds is None else workload.feeds(options.feeds).steps or 0)
+    fed = options.fed_steps or (0 if options.feeds is None else workload.feeds(options.feeds).steps or 0)
     return {
         "steps": steps,
         "fed": fed if fed > steps else 0,
@@ -101,7 +101,7 @@ def recorder_data(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
     listed: list[list[Any]] = []
     for row, label in list(zip(rows, labels_of(recorder, rows), strict=True))[:MOST_ROWS]:
         if isinstance(row, Arrow):
-            listed.append([label, row.occurrence, row.source, row.target, row.posted, row.tick, row.bytes])
+            listed.append([label, row.occurrence, row.source, row.target, row.post_tick, row.tick, row.bytes])
         else:
             listed.append([label])
     servers = tuple(server.name for server in cluster.servers)

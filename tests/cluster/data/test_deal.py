@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cluster.data.source import Deal, Order, Schedule, UnitRows, deals
+from pstranspile.cluster.data.source import Order, RowAssignment, Schedule, UnitRows, deals
 from pstranspile.cluster.machines.feeding import share
 
 SIZES = st.lists(st.integers(0, 9), max_size=6).filter(sum)
@@ -35,7 +35,7 @@ def test_every_row_is_fed_once_in_an_epoch(sizes, batch, trainers, changes, seed
 
 def test_a_trainer_reads_few_units():
     line = [UnitRows(unit, 0, 10) for unit in range(8)]
-    deal = Deal(line, 4, 8)
+    deal = RowAssignment(line, 4, 8)
     assert [[span.unit for span in deal.piece(trainer).spans] for trainer in range(4)] == [
         [0, 1],
         [2, 3],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.scenario import Crash, Leave, parse_scenario, random_scenario
+from pstranspile.cluster.machines.scenario import Crash, Departure, parse_scenario, random_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.cluster.machines.trainer import Trainer
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -92,7 +92,7 @@ def one_case(number: int) -> str:
     assert (found := ledger.problems()) == [], found[:4]
     assert all(server.ended for server in cluster.servers)
     if not any(
-        isinstance(event, Leave) or (isinstance(event, Crash) and "trainer" in event.machine)
+        isinstance(event, Departure) or (isinstance(event, Crash) and "trainer" in event.machine)
         for event in scenario.events
     ):
         for name, value in cluster.parameters().items():

@@ -12,7 +12,7 @@ import pytest
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.injection import Injector
 from pstranspile.cluster.machines.message import SEND
-from pstranspile.cluster.machines.scenario import Crash, Leave, Rejoin, Scenario, parse_scenario
+from pstranspile.cluster.machines.scenario import Crash, Departure, Rejoin, Scenario, parse_scenario
 from pstranspile.cluster.machines.simulate import simulate
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.faults import UpdateLedger
@@ -234,7 +234,7 @@ def test_every_message_is_about_a_step_that_is_made(mode: str, schedule: int | N
 def test_a_scenario_of_values_numbers_steps_from_1_too():
     (crash,) = parse_scenario("crash trainer_1 step 3").events
     assert crash == Crash("trainer_1", 3)
-    for event in (Crash("trainer_1", 0), Leave("trainer_0", 0), Rejoin("trainer_0", -1)):
+    for event in (Crash("trainer_1", 0), Departure("trainer_0", 0), Rejoin("trainer_0", -1)):
         with pytest.raises(DiagnosticError, match="steps are numbered from 1"):
             Injector(cluster("sync"), Scenario(events=(event,)))
 

@@ -30,7 +30,7 @@ def test_sound_books():
     cluster, ledger, server = started()
     ended(cluster)
     assert ledger.problems() == []
-    assert len(ledger.sent) == 3 * 2 * len(server.update_blocks.needed_variables("main")) / 2
+    assert len(ledger.sent_gradients) == 3 * 2 * len(server.update_blocks.needed_variables("main")) / 2
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_is_wrong_is_found(change: Any, told: str):
 def test_a_gradient_without_report_must_not_be_applied():
     cluster, ledger, _server = started()
     ended(cluster)
-    ledger.reported.discard(("pserver_0", 1, 1))
+    ledger.send_barriers.discard(("pserver_0", 1, 1))
     problems = ledger.problems()
     assert problems
     assert all(

@@ -11,7 +11,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
 from pstranspile.cluster.machines.network import Machine, TurnHook
-from pstranspile.cluster.machines.script import Blocked, Wait
+from pstranspile.cluster.machines.script import Wait, WaitForRelease
 from pstranspile.cluster.machines.server import Contributions, OnUpdate, Server, ServerListener
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.cluster.machines.trainer import OnStep, Trainer, TrainerListener
@@ -85,12 +85,12 @@ def test_listeners_are_told_in_order(cluster: Cluster) -> None:
 class Held(TrainerListener):
     """Holds a trainer up before its second step."""
 
-    wait: Blocked | None = None
+    wait: WaitForRelease | None = None
 
     def before_step(self, trainer: Trainer, step: int) -> Wait | None:
         if step != 1 or self.wait is not None:
             return None
-        self.wait = Blocked(trainer, "a test", [trainer.name])
+        self.wait = WaitForRelease(trainer, "a test", [trainer.name])
         return self.wait
 
 

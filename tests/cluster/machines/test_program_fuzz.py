@@ -11,7 +11,7 @@ import numpy as np
 
 import pstranspile as ps
 from pstranspile.cluster.machines.cluster import Cluster
-from pstranspile.cluster.machines.scenario import Crash, Leave, random_scenario
+from pstranspile.cluster.machines.scenario import Crash, Departure, random_scenario
 from pstranspile.cluster.machines.simulate import cluster_of
 from pstranspile.compiler.compile import Compiled
 from pstranspile.frontends import layers as L
@@ -86,7 +86,7 @@ def one_case(number: int) -> str:
     assert ledger is None or ledger.problems() == []
     found = made.parameters()
     if synchronous and not any(
-        isinstance(event, Leave) or (isinstance(event, Crash) and "trainer" in event.machine)
+        isinstance(event, Departure) or (isinstance(event, Crash) and "trainer" in event.machine)
         for event in scenario.events
     ):
         for name, value in found.items():

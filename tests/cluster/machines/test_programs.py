@@ -271,7 +271,9 @@ def test_random_numbers_are_those_of_the_step():
     """A second step of one program draws others than its first, whatever was run in between."""
     first = run(compiled(1), adversarial_feeds(), "main,generator", 4)
     assert [server.updates for server in first.cluster.servers] == [4, 4]
-    (runner,) = [runner for (name, *_), runner in first.cluster.trainers[0]._ready.items() if name == "generator"]
+    (runner,) = [
+        runner for (name, *_), runner in first.cluster.trainers[0]._prepared_runners.items() if name == "generator"
+    ]
     assert runner.script.execution.step == 4
 
 
@@ -346,7 +348,7 @@ def test_a_trainer_may_go_on_with_another_program():
         more.append(Op("scale", *slots, FrozenMap({"scale": 2.0})))
     named = FrozenMap({**block.vars, "twice": block.vars["loss"]._replace(name="twice")})
     trainer.role.replace_main(main._replace(blocks=(block._replace(vars=named, ops=(*block.ops, *more)),)))
-    assert "twice" in trainer.role.changed
+    assert "twice" in trainer.role.changed_variables
     trainer.role.fetches[MAIN] = ("loss", "twice")
     cluster.run_to(2)
     assert trainer.results[0].values.keys() == set()

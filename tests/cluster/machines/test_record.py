@@ -11,7 +11,7 @@ from pstranspile.cluster.machines.record import (
     FORM,
     Record,
     RecordedScheduler,
-    Taken,
+    TakenMessage,
     Turn,
     read_record,
     replay,
@@ -39,13 +39,13 @@ def begins(trainer: str) -> list[Turn]:
     ("turns", "told"),
     [
         (
-            {"trainer_0": begins("trainer_0"), "pserver_0": [Turn("pserver_0", (Taken("trainer_1", 1, 0),))]},
+            {"trainer_0": begins("trainer_0"), "pserver_0": [Turn("pserver_0", (TakenMessage("trainer_1", 1, 0),))]},
             "the machines do not go on as they did in the recorded run\n"
             "note: pserver_0 should go on with message 1 of trainer_1",
         ),
         ({"trainer_7": begins("trainer_7")}, "note: trainer_7 should go on with nothing"),
         (
-            {"trainer_0": begins("trainer_0"), "pserver_0": [Turn("pserver_0", (Taken("trainer_0", 1, 5),))]},
+            {"trainer_0": begins("trainer_0"), "pserver_0": [Turn("pserver_0", (TakenMessage("trainer_0", 1, 5),))]},
             "a message is not that of the recorded run: get",
         ),
         (
@@ -134,5 +134,5 @@ def test_the_last_line_of_a_process_that_was_killed_may_be_half_a_line(tmp_path:
         (tmp_path / name).write_text(text)
     files = {name: str(tmp_path / name) for name in "abcd"}
     write_record(str(tmp_path / "run.record"), 3, 2, files)
-    turns = {"a": [Turn("a", ()), Turn("a", (Taken("b", 1, 5),))], "b": [Turn("b", ())], "c": [], "d": []}
+    turns = {"a": [Turn("a", ()), Turn("a", (TakenMessage("b", 1, 5),))], "b": [Turn("b", ())], "c": [], "d": []}
     assert read_record(str(tmp_path / "run.record")) == Record(3, 2, turns)

@@ -98,7 +98,7 @@ class Campaign:
 
     def told(self) -> str:
         """What the processes have told, for a person."""
-        return "\n".join(f"{m.role} {m.ended} {m.reported}: {m.log_tail(20)}" for m in self.members.values())
+        return "\n".join(f"{m.role} {m.exit_status} {m.last_reports}: {m.log_tail(20)}" for m in self.members.values())
 
     def outcome(self) -> Simulated:
         """What the processes have left."""
@@ -126,18 +126,18 @@ class Campaign:
                     books.applied[server, update] = [(name, who, value) for name, who, value in values]
                 elif what == "reported":
                     server, step, trainer = fields
-                    books.reported.add((server, step, trainer))
+                    books.send_barriers.add((server, step, trainer))
                     last[server, trainer, process] = step
                 else:
                     server, step, trainer, variable, value = fields
-                    books.sent[Entry(server, step, trainer, variable)] = value
+                    books.sent_gradients[Entry(server, step, trainer, variable)] = value
         lost: set[tuple[str, int, int]] = set()
         for (server, trainer, process), step in last.items():
             if process != lives[f"trainer_{trainer}"][-1]:
                 lost.add((server, step, trainer))
         known = {(e.server, e.step, e.trainer) for e in _applied(books)}
-        for entry in [e for e in books.sent if (e.server, e.step, e.trainer) in lost - known]:
-            del books.sent[entry]
+        for entry in [e for e in books.sent_gradients if (e.server, e.step, e.trainer) in lost - known]:
+            del books.sent_gradients[entry]
         return books.problems()
 
 

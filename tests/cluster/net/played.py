@@ -69,7 +69,7 @@ def play(
         try:
             if any(server.name == role for server in cluster.servers):
                 place = ProcessPlace(
-                    addresses, str(kept), often, foreign=FluidSystem() if fluid else None, record=records[role],
+                    addresses, str(kept), often, foreign_system=FluidSystem() if fluid else None, record=records[role],
                     credentials=credentials, parts=str(folder), parts_every=every,
                 )  # fmt: skip
                 play_server(cluster, role, terms, place, tell, lambda _: None)
@@ -79,7 +79,7 @@ def play(
                     given = {name: through(role, address) for name, address in given.items()}
                 own = {**addresses, **given}
                 place = ProcessPlace(
-                    own, patience=patience, foreign=FluidSystem() if fluid else None, record=records[role],
+                    own, patience=patience, foreign_system=FluidSystem() if fluid else None, record=records[role],
                     credentials=credentials, parts=str(folder), parts_every=every,
                 )  # fmt: skip
                 play_trainer(cluster, role, terms, place, steps, tell, lambda _: None)

@@ -85,7 +85,7 @@ def test_in_the_order_of_the_recorded_run(name: str, mode: str, tmp_path: Path) 
 
     require_same(found, simulate(job.roles, feeds, STEPS, schedule=schedule, run=watched, settings=settings, **options))
     assert list(books.problems(restarts=False)) == []
-    assert books.sent
+    assert books.sent_messages
 
 
 @pytest.mark.parametrize("name", programs() if RECORDINGS else programs()[::3])

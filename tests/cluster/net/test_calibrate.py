@@ -11,7 +11,7 @@ import pstranspile as ps
 from pstranspile.cluster.net import calibrate, tls
 from pstranspile.cluster.net.calibrate import TINY, fit_machines, measure, nonnegative_least_squares
 from pstranspile.cluster.net.metrics import Mark, Pace, note_mark, pace_text, quiet_pace, read_pace, steady_pace
-from pstranspile.compiler.cost.profile import TIMED, read_profile
+from pstranspile.compiler.cost.profile import TIMED, Profile, read_profile
 from pstranspile.tools.cli import main
 from tests.compiler.cost.test_seconds import REAL
 
@@ -20,6 +20,13 @@ from tests.compiler.cost.test_seconds import REAL
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(calibrate, "FULL", TINY)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Profile, list[str]]:
+    """A profile of this host, and what was told of the work on it."""
+    told: list[str] = []
+    return measure(TINY, told.append), told
 
 
 def test_a_profile_has_all_families_and_is_written(capfd: pytest.CaptureFixture[str], tmp_path: Path):
@@ -47,16 +54,21 @@ def test_every_family_is_measured():
     assert used - {"messages"} == {*TIMED}
 
 
-def test_common_ops_have_rates_of_their_own():
-    found = measure(TINY, lambda line: None)
+def test_common_ops_have_rates_of_their_own(measured: tuple[Profile, list[str]]):
+    found, _ = measured
     assert {"mul", "mul_grad", "conv2d_grad", "elementwise_add spread", "sgd", "sgd rows", "lstm"} <= {*found.ops}
     assert all(min(rate) >= 0 and max(rate) > 0 for rate in found.ops.values())
 
 
 @pytest.mark.parametrize(("used", "told"), [(0.05, False), (0.5, True)])
 def test_it_is_told_if_other_programs_were_busy(
-    used: float, told: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    used: float,
+    told: bool,
+    measured: tuple[Profile, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ):
+    monkeypatch.setattr(calibrate, "measure", lambda *_: measured[0])
     monkeypatch.setattr(calibrate.OtherPrograms, "share", property(lambda self: used))
     assert main(["calibrate", "-o", "host.json"]) == 0
     assert (f"other programs used {used:.0%} of the processors meanwhile" in capfd.readouterr().err) is told
@@ -84,9 +96,9 @@ def test_another_file_is_not_replaced(capfd: pytest.CaptureFixture[str]):
     assert Path("notes.json").read_text() == "{}\n"
 
 
-def test_what_is_told_of_the_work():
-    told: list[str] = []
-    assert measure(TINY, told.append).processors == calibrate.processors()
+def test_what_is_told_of_the_work(measured: tuple[Profile, list[str]]):
+    found, told = measured
+    assert found.processors == calibrate.processors()
     assert "measuring products" in told
     assert any(line.endswith("as processes") for line in told)
 

@@ -43,8 +43,8 @@ class Served:
     def say(self, kind: str, variable: str = "", payload: Any = None, trainer: int = 1) -> None:
         link = self.cluster.network.link(self.cluster.trainers[trainer], self.server, trainer)
         link.post(kind, 0, variable, payload, 0)
-        self.cluster.scheduler._ready.clear()  # pyright: ignore[reportPrivateUsage]
-        self.server.listed = False
+        self.cluster.scheduler._ready_machines.clear()  # pyright: ignore[reportPrivateUsage]
+        self.server.is_scheduled = False
         self.server.receive_all()
 
     def held(self) -> dict[str, Any]:
@@ -66,7 +66,11 @@ def first(served: Served, kind: type) -> tuple[str, Any]:
 def gradient(served: Served, change: Callable[[Any], Any]) -> tuple[str, str, Any]:
     """A gradient of this trainer's, changed."""
     server = served.server
-    names = [name for name in sorted(server.takes) if not name.endswith(".trainer_0") and "LR_DECAY" not in name]
+    names = [
+        name
+        for name in sorted(server.receivable_variables)
+        if not name.endswith(".trainer_0") and "LR_DECAY" not in name
+    ]
     var = server.main.main_block.vars[names[0]]
     if var.kind.name == "SELECTED_ROWS":
         return kinds.SEND, names[0], change(rows(2, var.shape[1], var.shape[0]))

@@ -30,7 +30,7 @@ class End:
         self.address = site.role
         self.other: End | None = self
         self.is_admitted = self.guarded = False
-        self.brought = 0
+        self.received_bytes = 0
 
     def let_in(self, most: int = 0, on_long: object = None) -> None:
         self.is_admitted = True

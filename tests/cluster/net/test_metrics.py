@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from pstranspile.cluster.net.metrics import MOST_REQUEST, Metrics
-from pstranspile.cluster.net.status import Shown
+from pstranspile.cluster.net.status import DisplayedValue
 from pstranspile.cluster.net.supervisor import Member, Ports
 from pstranspile.cluster.net.transport import MOST_STRANGERS
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -27,9 +27,9 @@ PROGRAM = str(Path(__file__).parents[3] / "examples" / "regression.ir")
 
 def members() -> dict[str, Member]:
     trainer, server = (Member(role, ["true"], Path("log")) for role in ("trainer_0", "pserver_0"))
-    trainer.starts, trainer.reported = (
+    trainer.starts, trainer.last_reports = (
         2,
-        {"step": 7, "cpu": 1.5, "values": {"loss": [*Shown("", (0.25,))], "w": ["f32[9]", []]}},
+        {"step": 7, "cpu": 1.5, "values": {"loss": [*DisplayedValue("", (0.25,))], "w": ["f32[9]", []]}},
     )
     return {"trainer_0": trainer, "pserver_0": server}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.cluster.net.supervisor import LogsTaken, Member, Supervisor, log_folder
+from pstranspile.cluster.net.supervisor import LogFolderInUse, Member, Supervisor, log_folder
 from tests.cluster.net.test_launch import launched, machines
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
@@ -125,7 +125,7 @@ def test_logs_of_an_earlier_run_are_set_apart_and_two_runs_do_not_share_a_folder
             assert earlier == (folder / f"earlier_{number}" if number else None)
             (folder / "a.log").write_text(str(number))
             (folder / "mine.log").write_text("stays")
-            with pytest.raises(LogsTaken), log_folder(folder, names):
+            with pytest.raises(LogFolderInUse), log_folder(folder, names):
                 pass
     assert [(folder / name / "a.log").read_text() for name in ("earlier_1", "earlier_2", ".")] == ["0", "1", "2"]
     assert (folder / "mine.log").read_text() == "stays"

@@ -74,7 +74,7 @@ class Run:
             process.send_signal(signal.SIGKILL)
 
     def logs(self) -> str:
-        return "\n".join(f"{m.role} {m.ended}: {m.log_tail(20)}" for m in self.members.values())
+        return "\n".join(f"{m.role} {m.exit_status}: {m.log_tail(20)}" for m in self.members.values())
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -479,4 +479,4 @@ def test_a_trainer_that_the_servers_have_given_up_is_not_waited_for(tmp_path: Pa
     supervisor = Supervisor({"pserver_0": server, "trainer_0": trainer})
     assert not supervisor.run()
     assert supervisor.left_out == [trainer]
-    assert trainer.ended
+    assert trainer.exit_status

@@ -17,7 +17,7 @@ import pytest
 
 from pstranspile.cluster.machines.message import SEND, Message
 from pstranspile.cluster.machines.recorder import POST, event_of
-from pstranspile.cluster.net.status import AT_ONCE, SECONDS, Shown, Told, values_text
+from pstranspile.cluster.net.status import AT_ONCE, SECONDS, DisplayedValue, RateLimitedPrinter, values_text
 from pstranspile.cluster.net.terms import PeerRefused
 from pstranspile.cluster.net.wire import HELLO, MAGIC, REFUSED, Header, frame, json_body
 from pstranspile.fluid.net.message import VariableMessage, write_variable
@@ -56,7 +56,7 @@ def test_a_text_is_shown_in_one_line_without_what_a_terminal_obeys() -> None:
     [
         lambda: str(PeerRefused(EVIL)),
         lambda: str(Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, EVIL, None, -1)),
-        lambda: values_text({EVIL: Shown("", (1.0,))}),
+        lambda: values_text({EVIL: DisplayedValue("", (1.0,))}),
         lambda: event_of(0, POST, Message(SEND, "trainer_0", "pserver_0", 0, 0, 1, EVIL, None, -1)).variable,
         lambda: str(DiagnosticError([error("start-role", EVIL.replace("\n", ""))])),
     ],
@@ -67,7 +67,7 @@ def test_what_carries_texts_of_others_shows_them_so(shown: Callable[[], str]) ->
 
 def test_of_lines_that_others_cause_some_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    told = Told("pserver_0", lambda: now)
+    told = RateLimitedPrinter("pserver_0", lambda: now)
     for number in range(1000):
         told(f"line {number} {EVIL}")
     printed = capsys.readouterr().err

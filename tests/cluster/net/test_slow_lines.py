@@ -37,15 +37,15 @@ def test_a_trainer_is_not_given_up_while_its_gradient_comes(tmp_path: Path) -> N
 
 
 def test_who_sends_no_byte_is_not_heard() -> None:
-    peer, connection = Peer("trainer_0", frozenset({"trainer_0"}), 0), SimpleNamespace(brought=100)
+    peer, connection = Peer("trainer_0", frozenset({"trainer_0"}), 0), SimpleNamespace(received_bytes=100)
     shown: Any = connection
     peer.connect(shown, 0, 1.0)
     peer.hear_progress(2.0)
-    assert peer.heard == 1.0
-    connection.brought += 1
+    assert peer.heard_at == 1.0
+    connection.received_bytes += 1
     peer.hear_progress(3.0)
     peer.hear_progress(4.0)
-    assert peer.heard == 3.0
+    assert peer.heard_at == 3.0
     peer.disconnect()
     peer.hear_progress(5.0)
-    assert peer.heard == 3.0
+    assert peer.heard_at == 3.0

@@ -48,7 +48,7 @@ from pstranspile.cluster.net.loop import (
     Event,
     Loop,
 )
-from pstranspile.cluster.net.status import AT_ONCE, Told
+from pstranspile.cluster.net.status import AT_ONCE, RateLimitedPrinter
 from pstranspile.cluster.net.tls import CHUNK, MOST_FRUITLESS, MOST_HANDSHAKE, Guard, read_credentials
 from pstranspile.cluster.net.transport import (
     MOST_ACCEPTED,
@@ -356,8 +356,8 @@ def test_strangers_share_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> 
         assert http2_frame(PING, 1, 0, b"12345678") in took(other)
         waited += http._frames == frames
     assert waited > 5
-    assert port.loop._saved < 0
-    port.clock.time += (STRANGERS_SAVED - port.loop._saved) / STRANGERS_SHARE
+    assert port.loop._stranger_seconds < 0
+    port.clock.time += (STRANGERS_SAVED - port.loop._stranger_seconds) / STRANGERS_SHARE
     frames = http._frames
     port.turns(2)
     assert http._frames > frames
@@ -386,7 +386,7 @@ def test_a_waiting_socket_can_be_closed_or_be_let_in() -> None:
     second.sendall(PREFACE)
     port.turns(3)
     took(second)
-    port.loop._saved = -1.0
+    port.loop._stranger_seconds = -1.0
     port.turns()
     assert len(port.loop._waiting_sockets) == 3  # the port, too
     port.newcomers[1].stranger.is_admitted = True
@@ -497,7 +497,7 @@ def test_an_announced_frame_takes_memory_when_it_comes() -> None:
     loop._poll(0.1)
     loop._poll(0.1)
     assert resident() - before < 1 << 28
-    assert frames._at == HEADER_SIZE + (1 << 14)
+    assert frames._position == HEADER_SIZE + (1 << 14)
     other.close()
     loop.close(0.0)
 
@@ -592,7 +592,7 @@ def test_without_descriptors_a_port_rests(port: Port, monkeypatch: pytest.Monkey
 
 def test_lines_about_strangers_are_few(capsys: pytest.CaptureFixture[str]) -> None:
     port = Port()
-    port.listener.tell = Told("pserver_0", port.clock)
+    port.listener.tell = RateLimitedPrinter("pserver_0", port.clock)
     for _ in range(AT_ONCE + 5):
         port.connect().sendall(b"\x1b[2J")
         port.turns(3)
@@ -954,12 +954,12 @@ def test_a_turn_writes_a_bounded_number_of_bytes(port: Port) -> None:
             return size
 
     real, found._sock = found._sock, Endless()
-    found._out.extend(memoryview(bytes(1 << 16)) for _ in range(1024))
+    found._unsent_bytes.extend(memoryview(bytes(1 << 16)) for _ in range(1024))
     assert found._write() == ""
     assert sent <= MOST_WRITTEN + 512 * (1 << 16)
-    assert found._out
+    assert found._unsent_bytes
     found._sock = real
-    found._out.clear()
+    found._unsent_bytes.clear()
 
 
 def test_hosts_that_are_gone_are_noticed(port: Port) -> None:
@@ -1028,10 +1028,10 @@ def test_whatever_is_said_the_books_are_kept(said: list[Any], known: bool, answe
         unfinished = [stream for stream in http._streams.values() if not stream.is_taken]
         assert http._pending_bytes == sum(len(stream.body) for stream in unfinished)
         assert http._answering.items() <= http._streams.items()
-        assert http.unread == 70_000 * (len(http._answering) + len(http._answers)) or http._over
+        assert http.unread == 70_000 * (len(http._answering) + len(http._answers)) or http._is_over
         assert len(http._streams) <= 5
         assert len(line.reasons) <= 1
-        assert bool(line.reasons) == http._over
+        assert bool(line.reasons) == http._is_over
     http.connection_ended("over")
     assert http._pending_bytes == 0
     assert not http._streams

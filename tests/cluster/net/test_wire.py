@@ -265,10 +265,12 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: body_of(13, struct.pack("<Iqqqq", 0, 0, 0, 0, -1)), "more than 65536 sums",
     ),
     "trainers of a sum": (
-        lambda: sent(EMPTY_SUM._replace(of=tuple(range(2 << 20)))), "name trainers more than 1048576 times",
+        lambda: sent(EMPTY_SUM._replace(trainers=tuple(range(2 << 20)))), "name trainers more than 1048576 times",
     ),
     "trainers of many sums": (
-        lambda: sent(Statement(0, (0, 0), tuple(EMPTY_SUM._replace(of=(*range(n, n + 999),)) for n in range(5000)))),
+        lambda: sent(
+            Statement(0, (0, 0), tuple(EMPTY_SUM._replace(trainers=(*range(n, n + 999),)) for n in range(5000)))
+        ),
         "name trainers more than 1048576 times",
     ),
     "offsets": (lambda: sent(LoDTensor(np.ones((1, 1), "float32"), [[0] * (2 << 20) + [1]])), "1048576 offsets"),

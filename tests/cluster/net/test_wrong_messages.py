@@ -298,7 +298,7 @@ def test_calls_of_fluid_that_wait_for_other_trainers_are_few(monkeypatch: pytest
         gate.wait(30)
         return {name: value[step, trainer::2] for name, value in x.items()} if step < STEPS else None
 
-    beside = Beside(job(), feed, STEPS, "trainer_1", foreign=FluidSystem())
+    beside = Beside(job(), feed, STEPS, "trainer_1", foreign_system=FluidSystem())
     caller = Caller(beside.addresses["pserver_0"], 1)
     starts(caller)
     caller.send("b" + W[1:], BIAS)
@@ -617,7 +617,7 @@ def test_a_trainer_that_takes_part_again_is_no_claim_that_it_is_gone() -> None:
     peer.begin_anew("another process")
     for _ in range(4):
         now += TERMS.lease
-        peer.heard = now
+        peer.heard_at = now
         site.judge_claims(now)
     assert not peer.left
 

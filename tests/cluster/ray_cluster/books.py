@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pstranspile.cluster.ray.hosts import Host, HostTask, Left
+from pstranspile.cluster.ray.hosts import Host, HostTask, MachineEnd
 from pstranspile.proof.faults import Entry, UpdateLedger
 from tests.cluster.net.books import keep_books
 
@@ -29,7 +29,7 @@ class BookedHost(Host):
         with self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(fields) + "\n")
 
-    def play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
+    def play(self, part: HostTask, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> MachineEnd:
         """As every host does."""
         self._file = Path(self.folder, part.role)
         return super().play(part, programs, feeds, init)
@@ -64,12 +64,12 @@ class Books:
                     assert (server, step) not in books.applied
                     books.applied[server, step] = [tuple(value) for value in fields[0]]
                 elif what == "reported":
-                    books.reported.add((server, step, *fields))
+                    books.send_barriers.add((server, step, *fields))
                 else:
                     trainer, variable, value = fields
                     entry = Entry(server, step, trainer, variable)
-                    assert entry not in books.sent
-                    books.sent[entry] = value
+                    assert entry not in books.sent_gradients
+                    books.sent_gradients[entry] = value
         assert books.applied
-        assert books.reported
+        assert books.send_barriers
         return books.problems()

@@ -13,7 +13,7 @@ from pstranspile.cluster.checkpoint.layout import layout_of
 from pstranspile.cluster.checkpoint.runs import Source
 from pstranspile.cluster.net.checkpoints import Checkpoints
 from pstranspile.cluster.net.parts import MachineState, part_of, read_part
-from pstranspile.cluster.ray.cuts import Kept, Own, assemble_part, kept_elements, part_to_send
+from pstranspile.cluster.ray.cuts import PartialValue, ReusedRange, assemble_part, kept_elements, part_to_send
 from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import Adam, minimize
 
@@ -54,7 +54,7 @@ def test_a_machine_is_sent_what_it_lacks_alone(change: tuple[int, int], tmp_path
 
 
 def test_what_a_machine_has_not_left_is_missed():
-    part, has = MachineState({"w": np.zeros(2, "f4")}, 1), {"w": Kept((4,), (Own(1, 3, "old", 0),))}
+    part, has = MachineState({"w": np.zeros(2, "f4")}, 1), {"w": PartialValue((4,), (ReusedRange(1, 3, "old", 0),))}
     assert list(has["w"].lacking) == [(0, 1), (3, 4)]
     assert assemble_part(part, has, {"old": np.array([5, 6], "f4")}).values["w"].tolist() == [0, 5, 6, 0]
     for left in ({}, {"old": None}, {"old": np.array([5, 6], "i4")}):

@@ -19,7 +19,7 @@ import pstranspile as ps
 from pstranspile.cluster.checkpoint.api import save_cluster
 from pstranspile.cluster.ray import launch
 from pstranspile.cluster.ray.session import programs_of, resized_job
-from pstranspile.ir.startup_signals import ToldToEnd
+from pstranspile.ir.startup_signals import EndSignal
 from pstranspile.tools.cli import main
 from tests.cluster.data.tables import module
 
@@ -109,7 +109,7 @@ def test_what_ray_prints_is_no_output_of_the_command(
         from ray._private.worker import print_worker_logs
 
         print_worker_logs({"pid": 1, "ip": "a", "localhost": "a", "lines": ["words"], "is_err": False}, sys.stdout)
-        session = Mock(steps=2, cuts=Mock(first=0))
+        session = Mock(steps=2, cuts=Mock(first_step=0))
         prepare(session)
         (listener,) = (call.args[0] for call in session.listen.call_args_list)
         listener.machines_started(["trainer_0"])
@@ -367,7 +367,7 @@ def test_a_signal_ends_a_job_while_ray_starts(monkeypatch: pytest.MonkeyPatch):
         raise AssertionError
 
     def end(number: int, _frame: object) -> None:
-        raise ToldToEnd(number)
+        raise EndSignal(number)
 
     launching: Any = importlib.import_module("pstranspile.cluster.ray.launch")
     monkeypatch.setenv("RAY_ADDRESS", "local")
@@ -375,7 +375,7 @@ def test_a_signal_ends_a_job_while_ray_starts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ray, "init", starting)
     before = signal.signal(signal.SIGTERM, end)
     try:
-        with pytest.raises(ToldToEnd) as stop, launching._ray_connection(None, 1):
+        with pytest.raises(EndSignal) as stop, launching._ray_connection(None, 1):
             raise AssertionError
         stop.value.arrive()
         assert stop.value.code == 143
@@ -394,7 +394,7 @@ def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.Monkey
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(number))
 
     def end(number: int, _frame: object) -> None:
-        raise ToldToEnd(number)
+        raise EndSignal(number)
 
     launching: Any = importlib.import_module("pstranspile.cluster.ray.launch")
     monkeypatch.setenv("RAY_ADDRESS", "local")
@@ -404,7 +404,7 @@ def test_a_signal_ends_a_job_on_ray_as_it_ends_others(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ray, "shutdown", ended)
     before = signal.signal(signal.SIGTERM, end)
     try:
-        with pytest.raises(ToldToEnd) as stop, launching._ray_connection(None, 1):
+        with pytest.raises(EndSignal) as stop, launching._ray_connection(None, 1):
             os.kill(os.getpid(), signal.SIGTERM)  # raises KeyboardInterrupt
         stop.value.arrive()
         assert stop.value.code == 143
@@ -427,12 +427,12 @@ def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(
         raise hosts.RayActorError("17", said.format(why))
 
     monkeypatch.setattr(hosts.ray, "get", get)
-    with pytest.raises(hosts.Lost) as caught:
+    with pytest.raises(hosts.MachineLost) as caught:
         hosts.got("pserver_0", Mock())
     assert str(caught.value) == "pserver_0 is gone"
     run = session.Session.__new__(session.Session)
     run.settings = session.Settings(None, (), None, 0, 20.0, "")
-    run.failures, run._unreached, run._at = run.settings.restarts, False, {}
+    run.failures, run._unreached, run._reported_steps = run.settings.restarts, False, {}
     with pytest.raises(ps.DiagnosticError) as told:
         run._go_back(caught.value)
     reason = "Ray says: The actor is dead because its node has died. The node was out of memory."
@@ -445,7 +445,7 @@ def test_a_lost_machine_is_told_with_the_reason_that_ray_gives(
         f"pstranspile launch: pserver_0 is gone ({reason}); the job goes back to its beginning\n"
     )
     run.failures = 0
-    run._go_back(hosts.Lost("pserver_0 is gone"))
+    run._go_back(hosts.MachineLost("pserver_0 is gone"))
     assert capfd.readouterr().err == "pstranspile launch: pserver_0 is gone; the job goes back to its beginning\n"
     assert hosts.reason_of(hosts.RayActorError("17", said.format(""))) == ""
     assert len(hosts.reason_of(hosts.RayActorError("17", said.format("x" * 5000)))) <= 600
@@ -466,7 +466,7 @@ def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(hosts.ray, "wait", wait)
     monkeypatch.setattr(hosts.ray, "get", get)
-    with pytest.raises(hosts.Lost, match="pserver_0 has not answered for 20 seconds"):
+    with pytest.raises(hosts.MachineLost, match="pserver_0 has not answered for 20 seconds"):
         hosts.wait_for_result("pserver_0", Mock(), "part", 20.0)
     ready += [[], ["sign of life"], [], ["sign of life"], ["part"]]
     assert hosts.wait_for_result("pserver_0", Mock(), "part", 20.0) == "the value of part"
@@ -474,7 +474,7 @@ def test_a_host_that_stands_still_is_lost(monkeypatch: pytest.MonkeyPatch):
     run.settings = session.Settings(None, (), None, 0, 20.0, "")
     asked = session.monotonic()
     run._require_answers({"new": ("trainer_0", asked)})
-    with pytest.raises(hosts.Lost, match="trainer_1 has not answered for 20 seconds"):
+    with pytest.raises(hosts.MachineLost, match="trainer_1 has not answered for 20 seconds"):
         run._require_answers({"new": ("trainer_0", asked), "old": ("trainer_1", asked - 21)})
     ready.append(["old"])
     run._require_answers({"old": ("trainer_1", asked - 21)})

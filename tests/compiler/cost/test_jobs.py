@@ -14,7 +14,7 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adagrad, Adam, LarsMomentum, minimize
 from pstranspile.cluster.machines.recorder import Recorder, traffic_of
-from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_text
+from pstranspile.compiler.cost.counts import IdCounts, Range, RowCounts, counts_of, counts_text
 from pstranspile.compiler.cost.jobs import cost_under
 from pstranspile.compiler.job import job_warnings
 from pstranspile.runtime.run.step_feeds import inputs_of
@@ -79,6 +79,33 @@ def test_bytes_are_those_that_machines_send():
     (server,) = ps.cost(compiled).servers
     assert server.moved == 2 * 2 * (dense + looked_up)
     assert server.held == dense + 4 * 8 * sum(ROWS)
+
+
+@pytest.mark.parametrize("merge_rows", [False, True])
+def test_bytes_by_counts_of_ids_are_those_of_a_run(merge_rows: bool, tmp_path: Path):
+    """Rows that come again in a step are asked for once, and with `merge_rows` their gradients are sent once."""
+    height, steps, rows = 400, 20, 64
+    share = np.arange(1, height + 1) ** -1.3
+    model = L.Draft(seed=1)
+    row = L.embedding(L.data(model, "id", [-1, 1], "int64"), [height, 8], is_sparse=True, merge_rows=merge_rows)
+    minimize(L.mean(row), SGD(0.1))
+    drawn = np.random.default_rng(0).choice(height, (2, steps, rows, 1), p=share / share.sum())
+    number, times = np.unique(drawn, return_counts=True)
+    path = tmp_path / "ids.json"
+    table = counts_of(dict(zip(number.tolist(), times.tolist(), strict=True)))
+    path.write_text(counts_text(IdCounts(drawn.size, {"embedding_0.w_0": table})))
+    settings: dict[str, Any] = {"pservers": 2, "trainers": 2, "batch_rows": rows, "large_tables": ["embedding_0.w_0"]}
+    compiled = ps.compile(model.module(), ps.Job(**settings, id_counts=str(path)))
+    cluster = ps.Cluster(compiled.roles())
+    recorder = Recorder(cluster)
+    cluster.feed(lambda trainer, step: {"id": drawn[trainer, step]})
+    cluster.run_to(steps)
+    cluster.finish()
+    found = traffic_of(recorder, ("pserver_0", "pserver_1"))
+    moved = sum(each.bytes_to_server + each.bytes_from_server for each in found) / steps
+    assert moved == pytest.approx(sum(server.moved for server in ps.cost(compiled).servers), rel=0.03)
+    every = 2 * 2 * rows * (8 * 4 + 8)
+    assert moved < (0.7 if merge_rows else 0.85) * every
 
 
 def test_parameters_that_find_no_room_are_an_error(tmp_path: Path):
@@ -214,8 +241,8 @@ def test_suggestions_lower_costs_and_hold_what_they_promise(tmp_path: Path):
     found = ps.suggest(net(), given)
     assert (found.moved, found.memory) == most(ps.cost(ps.prepare(net(), given)))
     same = "the same results (equal to one machine: always)"
-    settings = [("--pservers 4", {"pservers": 4}), ("--set split_method=cost", {"split_method": "cost"})]
-    settings.append(("--set min_block_size=512", {"min_block_size": 512}))
+    settings = [("--set split_method=cost", {"split_method": "cost"})]
+    settings += [("--set min_block_size=512", {"min_block_size": 512}), ("--pservers 4", {"pservers": 4})]
     assert [(each.option, each.exactness) for each in found.suggestions] == [(option, same) for option, _ in settings]
     for each, (_, changed) in zip(found.suggestions, settings, strict=True):
         other = replace(given, **changed)

@@ -8,7 +8,7 @@ import pstranspile as ps
 from pstranspile.compiler.explain import (
     ExplainedJob,
     LineAnswer,
-    Unknown,
+    UnknownNameError,
     answer_json,
     answer_text,
     explain_line,
@@ -85,7 +85,7 @@ def test_an_answer_as_text_and_as_json():
     ],
 )
 def test_lines_without_ops(line: str, told: str):
-    with pytest.raises(Unknown) as caught:
+    with pytest.raises(UnknownNameError) as caught:
         explain_line(explained("mlp_adam"), line)
     assert told in str(caught.value)
 
@@ -98,7 +98,7 @@ def test_programs_without_lines():
         ops = tuple(op._replace(origin=None) for op in block.ops)
         programs[name] = program.with_main_block(block._replace(ops=ops))
     bare = ps.compile(Module(FrozenMap(programs)), ps.Job(pservers=TWO, trainers=2))
-    with pytest.raises(Unknown, match="the programs state no lines of a source"):
+    with pytest.raises(UnknownNameError, match="the programs state no lines of a source"):
         explain_line(of_compiled(bare), "3")
 
 
@@ -109,7 +109,7 @@ def test_lines_of_several_files(tmp_path: Path):
     for known, folder in ((of_compiled(compiled), True), (read_folder(tmp_path), False)):
         assert lines_of(known, "train.py:2") == [2]
         assert explain_line(known, "4").file == ("a/model.py" if folder else "model.py")
-        with pytest.raises(Unknown, match=r"no op comes from line 2 of .*model\.py; the nearest .* are 1, 4"):
+        with pytest.raises(UnknownNameError, match=r"no op comes from line 2 of .*model\.py; the nearest .* are 1, 4"):
             explain_line(known, "model.py:2")
 
 
@@ -121,6 +121,6 @@ def lines_of(known: ExplainedJob, line: str) -> list[int]:
 def test_one_line_of_two_files():
     module = scripted(made_in_python(), "a/net.py", "b/net.py", line=5)
     known = of_compiled(ps.compile(module, ps.Job(pservers=TWO, trainers=2)))
-    with pytest.raises(Unknown, match=r"several files have ops of a line 5: a/net\.py:5, b/net\.py:5"):
+    with pytest.raises(UnknownNameError, match=r"several files have ops of a line 5: a/net\.py:5, b/net\.py:5"):
         explain_line(known, "net.py:5")
     assert explain_line(known, "b/net.py:5").file == "b/net.py"

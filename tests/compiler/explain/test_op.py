@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pstranspile.compiler.explain import ExplainedJob, OpAnswer, Unknown, answer_json, answer_text, explain_op
+from pstranspile.compiler.explain import ExplainedJob, OpAnswer, UnknownNameError, answer_json, answer_text, explain_op
 from pstranspile.compiler.explain.answers import OpPosition
 from pstranspile.compiler.explain.job import sent_by
 from pstranspile.ir.model import Op
@@ -193,7 +193,7 @@ def test_spellings_of_an_op(text: str):
     ],
 )
 def test_what_does_not_exist(machine: str, text: str, message: str):
-    with pytest.raises(Unknown) as found:
+    with pytest.raises(UnknownNameError) as found:
         explain_op(explained("linear_regression"), machine, text)
     assert message in str(found.value)
 

@@ -5,7 +5,7 @@ import pytest
 from pstranspile.compiler.compile import compile, prepare
 from pstranspile.compiler.explain import (
     ExplainedJob,
-    Unknown,
+    UnknownNameError,
     VariableAnswer,
     answer_json,
     answer_text,
@@ -158,14 +158,14 @@ def test_state_of_an_optimizer():
 def test_uses_on_one_machine():
     job = explained("mlp_adam")
     assert {use.place.machine for use in explain_variable(job, "w1", "trainer_1").uses} == {"trainer_1"}
-    with pytest.raises(Unknown, match="pserver_0 has no variable 'w1'"):
+    with pytest.raises(UnknownNameError, match="pserver_0 has no variable 'w1'"):
         explain_variable(job, "w1", "pserver_0")
 
 
 def test_a_variable_that_does_not_exist():
-    with pytest.raises(Unknown) as found:
+    with pytest.raises(UnknownNameError) as found:
         explain_variable(explained("mlp_adam"), "w1.block7")
     said = "there is no variable 'w1.block7'; did you mean w1.block1 or w1.block0"
     assert str(found.value).startswith(said)
-    with pytest.raises(Unknown, match="none with a name like it"):
+    with pytest.raises(UnknownNameError, match="none with a name like it"):
         explain_variable(explained("mlp_adam"), "????????????")

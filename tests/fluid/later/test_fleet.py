@@ -29,7 +29,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server import (
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy, MergeForServers
-from pstranspile.fluid.running.gathering import Meeting, _pack_arrays, _unpack_arrays
+from pstranspile.fluid.running.gathering import Rendezvous, _pack_arrays, _unpack_arrays
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.check import check
@@ -57,7 +57,7 @@ def meet(
     made: list[Any] = [None] * counts
 
     def trainer(number: int) -> None:
-        meeting = Meeting(number, counts, f"{host}:{port}")
+        meeting = Rendezvous(number, counts, f"{host}:{port}")
         made[number] = [meeting.all_of(gives(number, turn)) for turn in (0, 1)]
 
     threads = [threading.Thread(target=trainer, args=(number,), daemon=True) for number in range(counts)]
@@ -84,17 +84,17 @@ def test_trainers_meet_at_an_address_of_ipv6() -> None:
 def test_trainers_can_not_meet_at_a_name_that_no_host_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PSTRANSPILE_INSECURE", "1")
     with pytest.raises(ConnectionError, match=r"trainers can't meet at a\.\.b:1 \(.*\): a\.\.b can't be the name"):
-        Meeting(0, 2, "a..b:1")
+        Rendezvous(0, 2, "a..b:1")
 
 
 def test_nobody_else_comes_to_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = free_ports(1)
     assert meet(2, port, lambda number, _: number, lambda: _shout(port))[1][0] == [0, 1]
     with pytest.raises(DiagnosticError, match="not on this host"):
-        Meeting(0, 2, "10.0.0.1:1")
+        Rendezvous(0, 2, "10.0.0.1:1")
     monkeypatch.setenv("PSTRANSPILE_TLS", "certificates")
     with pytest.raises(NotHere, match="PSTRANSPILE_TLS"):
-        Meeting(0, 2, "127.0.0.1:1")
+        Rendezvous(0, 2, "127.0.0.1:1")
 
 
 def test_who_comes_to_a_meeting_and_says_nothing_keeps_nobody_out() -> None:

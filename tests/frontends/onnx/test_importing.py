@@ -19,7 +19,7 @@ from tests.frontends.onnx.programs import CASES, floats, ids, inferred, played, 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 helper, checker = onnx.helper, onnx.checker
-from pstranspile.frontends.onnx.importing import Imported, from_onnx  # noqa: E402
+from pstranspile.frontends.onnx.importing import ImportedModel, from_onnx  # noqa: E402
 
 MODELS = Path(__file__).parent / "models"
 FEEDS: dict[str, Any] = {
@@ -37,7 +37,7 @@ FEEDS: dict[str, Any] = {
 """What the models of `models/make.py` are fed."""
 
 
-def computed(imported: Imported, feed: dict[str, Any]) -> Any:
+def computed(imported: ImportedModel, feed: dict[str, Any]) -> Any:
     scope = Scope()
     assert imported.module.startup is not None
     run(imported.module.startup, scope=scope)

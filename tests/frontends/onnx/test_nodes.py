@@ -12,7 +12,7 @@ from tests.frontends.onnx.programs import floats, ids, played
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-from pstranspile.frontends.onnx.importing import Imported, from_onnx  # noqa: E402
+from pstranspile.frontends.onnx.importing import ImportedModel, from_onnx  # noqa: E402
 
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
 
@@ -59,7 +59,7 @@ def feeds_of(net: Net) -> dict[str, Any]:
     return {f"x{at + 1}" if at else "x": value for at, value in enumerate(net.fed)}
 
 
-def computed(imported: Imported, feed: dict[str, Any]) -> list[Any]:
+def computed(imported: ImportedModel, feed: dict[str, Any]) -> list[Any]:
     scope = Scope()
     assert imported.module.startup is not None
     run(imported.module.startup, scope=scope)

@@ -35,7 +35,7 @@ from pstranspile.runtime.large.forms import (
     table_with,
     written,
 )
-from pstranspile.runtime.large.table import Drawn, LargeTable, TableState
+from pstranspile.runtime.large.table import DrawnValues, LargeTable, TableState
 from pstranspile.runtime.values import SelectedRows
 from pstranspile.runtime.values.encoding import encode
 
@@ -88,7 +88,7 @@ def test_rows_that_were_looked_up_are_not_drawn_again():
         asked.append(ids.tolist())
         return np.stack([ids, ids], axis=1).astype(np.float32)
 
-    drawn = Drawn(draw)
+    drawn = DrawnValues(draw)
     for ids in ([1, 5, 9], [2, 5, 7], [100]):
         drawn.look_up(np.array(ids))
     assert drawn.take(np.array([1, 2, 3, 9])).tolist() == [[1, 1], [2, 2], [3, 3], [9, 9]]
@@ -105,7 +105,7 @@ def test_few_rows_are_remembered():
         counts.append(len(ids))
         return np.zeros((len(ids), 1), np.float32)
 
-    drawn = Drawn(draw)
+    drawn = DrawnValues(draw)
     for start in range(0, 60_000, 3000):
         drawn.look_up(np.arange(start, start + 3000))
     assert len(drawn.take(np.arange(60_000))) == 60_000

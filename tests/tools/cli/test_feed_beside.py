@@ -11,7 +11,7 @@ from pstranspile.tools.cli import main
 from tests.conftest import ROOT
 from tests.ports import free_ports
 
-JOB = ["--pservers", "2", "--trainers", "2"]
+JOB = ["--pservers", "1", "--trainers", "2"]
 LOADER = """\
 import numpy as np
 

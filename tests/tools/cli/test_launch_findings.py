@@ -14,7 +14,7 @@ from pstranspile.ir.model import Location
 from pstranspile.tools.cli import main
 from tests.conftest import ROOT
 
-JOB = ["--pservers", "2", "--trainers", "2"]
+JOB = ["--pservers", "1", "--trainers", "2"]
 LOADERS = """\
 import numpy as np
 

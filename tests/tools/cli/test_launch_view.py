@@ -15,8 +15,8 @@ from pstranspile.tools.cli.live_board import Pace
 
 class Machine:
     def __init__(self, role: str):
-        self.role, self.starts, self.ended = role, 1, None
-        self.reported: dict[str, Any] = {}
+        self.role, self.starts, self.exit_status = role, 1, None
+        self.last_reports: dict[str, Any] = {}
 
 
 class Table:
@@ -32,7 +32,7 @@ class Table:
 
     def told(self, role: str, now: float, **fields: Any) -> None:
         self.now = now
-        self.machines[role].reported.update(fields)
+        self.machines[role].last_reports.update(fields)
         self.view.update(self.machines[role], fields)
 
     def shown(self) -> list[str]:
@@ -52,8 +52,8 @@ def test_a_line_tells_how_fast_a_machine_is_and_what_it_fetched(monkeypatch: pyt
         "pserver_0  serving   update 3  4 updates/s",
         "trainer_0  training  step 3  4 steps/s  loss 0.5",
     ]
-    table.machines["trainer_0"].ended = 0
-    table.machines["pserver_0"].ended = -9
+    table.machines["trainer_0"].exit_status = 0
+    table.machines["pserver_0"].exit_status = -9
     assert table.shown() == ["pserver_0  failed    update 3", "trainer_0  ended     step 3  loss 0.5"]
 
 
@@ -74,7 +74,7 @@ def test_what_has_been_started_is_told_once_where_no_step_comes(monkeypatch: pyt
         silence = Silence("2 machines", told.append)
         told.clear()
         if steps:
-            machines["trainer_0"].reported["step"] = steps
+            machines["trainer_0"].last_reports["step"] = steps
         for second in range(3 * int(PATIENCE)):
             assert bool(told) == (not steps and second >= PATIENCE)
             now[0] += 1.0

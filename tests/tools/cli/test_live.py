@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.cluster.machines.network import Waiting
-from pstranspile.cluster.net.process import Watching
+from pstranspile.cluster.machines.network import WaitReason
+from pstranspile.cluster.net.process import ActivityReports
 from pstranspile.cluster.net.status import StatusPipe
 from pstranspile.proof import make_feeds
 from pstranspile.tools.cli import live_board, main
@@ -112,8 +112,8 @@ class Site:
         self.local_names: frozenset[str] = frozenset()
         self.cluster = None
 
-    def waiting(self) -> list[Waiting]:
-        return [Waiting("pserver_0", None, "send barriers", self.missing)]
+    def waiting(self) -> list[WaitReason]:
+        return [WaitReason("pserver_0", None, "send barriers", self.missing)]
 
     def wait(self, seconds: float, *missing: str) -> None:
         self.missing = missing
@@ -124,17 +124,17 @@ class Site:
 
 def test_a_process_tells_for_whom_it_has_waited_and_for_which_share_of_the_time():
     site, tell = Site(), StatusPipe()
-    site.listener = Watching(site, tell)  # pyright: ignore[reportArgumentType]
+    site.listener = ActivityReports(site, tell)  # pyright: ignore[reportArgumentType]
     site.wait(0.1, "trainer_0", "trainer_1")
-    assert tell.reported == {}
+    assert tell.last_reports == {}
     site.wait(0.1, "trainer_1")
     site.now.now += 0.1  # it computes
     site.wait(0.1, "trainer_1")
-    assert tell.reported["waits"] == {"what": "send barriers", "missing": {"trainer_0": 0.25, "trainer_1": 0.75}}
-    assert tell.reported["messages"] == 0
+    assert tell.last_reports["waits"] == {"what": "send barriers", "missing": {"trainer_0": 0.25, "trainer_1": 0.75}}
+    assert tell.last_reports["messages"] == 0
     site.now.now += 1
     site.wait(0.01, "trainer_0")
-    assert tell.reported["waits"] == {}
+    assert tell.last_reports["waits"] == {}
 
 
 @needs_rich

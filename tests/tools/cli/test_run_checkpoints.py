@@ -17,7 +17,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.tools.cli import main
 from pstranspile.tools.cli.progress import telling_what_is_kept
-from pstranspile.tools.cli.report import Reported
+from pstranspile.tools.cli.report import CommandFailure
 
 CLUSTERS = {
     "one machine": [],
@@ -168,7 +168,7 @@ USED = error("checkpoint-run", "it holds checkpoints of an earlier run", Locatio
     ("problem", "hint"),
     [
         (DiagnosticError([BUSY]), False),
-        (Reported(1, (BUSY,), ()), False),
+        (CommandFailure(1, (BUSY,), ()), False),
         (DiagnosticError([USED]), False),
         (ValueError("other"), True),
     ],
@@ -183,7 +183,7 @@ def test_a_folder_in_use_is_nothing_to_go_on_from(problem: Exception, hint: bool
             capsys.readouterr()
             raise problem
 
-    with pytest.raises(type(problem) if hint else Reported):
+    with pytest.raises(type(problem) if hint else CommandFailure):
         stopped()
     assert ("stopped: --resume kept goes on from" in capsys.readouterr().err) == hint
 

@@ -18,6 +18,7 @@ from pstranspile.frontends import layers as L
 from pstranspile.frontends.autodiff import SGD, minimize
 from pstranspile.tools.cli import VERBS, main, written_files
 from pstranspile.tools.cli.common import Parser
+from tests.compiler.cost.test_seconds import REAL
 from tests.runtime.large import test_jobs as tables
 
 JOB = ["--pservers", "1", "--trainers", "2"]
@@ -407,7 +408,7 @@ def test_every_option_that_writes_says_what_and_where(
     verb: str, option: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     _prepare(verb, option)
-    monkeypatch.setattr(calibrate, "FULL", calibrate.TINY)
+    monkeypatch.setattr(calibrate, "measure", lambda *_: REAL)
     command, told = WRITTEN[verb, option]
     endings = {"--save": "a.npz", "--params": "a.npz", "--plot": "a.svg", "--chart": "a.svg", "--html": "a.html"}
     name = "a.html" if verb == "report" else endings.get(option, "a")

@@ -9,9 +9,9 @@ from pstranspile.compiler.verify import verify
 from pstranspile.ops.textual import parse
 from pstranspile.tools.lsp.completion import complete
 from pstranspile.tools.lsp.hover import hover
-from pstranspile.tools.lsp.names import Named, definitions, named_at, references, rename
+from pstranspile.tools.lsp.names import NameReference, definitions, named_at, references, rename
 from pstranspile.tools.lsp.outline import Outline
-from pstranspile.tools.lsp.values import LineSpan, RequestRefused, Spot
+from pstranspile.tools.lsp.values import LineSpan, RequestRefused, TextPosition
 from tests.tools.lsp.test_reading import edited
 
 ROOT = Path(__file__).parents[3]
@@ -26,10 +26,10 @@ def test_nothing_fails_wherever_one_looks(seed: int):
         text = edited(text, random_) if text.count("\n") > 3 else text
     outline = Outline(text.split("\n"))
     for fold in outline.folds():
-        assert 0 <= fold.first <= fold.last < len(outline.lines)
+        assert 0 <= fold.first_line <= fold.last_line < len(outline.lines)
     for _ in range(20):
         line = random_.randrange(len(outline.lines))
-        spot = Spot(line, random_.randrange(len(outline.lines[line]) + 1))
+        spot = TextPosition(line, random_.randrange(len(outline.lines[line]) + 1))
         hover(outline, spot)
         complete(outline, spot)
         named = named_at(outline, spot)
@@ -39,7 +39,7 @@ def test_nothing_fails_wherever_one_looks(seed: int):
             changes(outline, named, "renamed")
 
 
-def changes(outline: Outline, named: Named, name: str) -> list[tuple[LineSpan, str]]:
+def changes(outline: Outline, named: NameReference, name: str) -> list[tuple[LineSpan, str]]:
     """What renaming changes; nothing where it is refused."""
     try:
         return rename(outline, named, name)
@@ -52,7 +52,7 @@ def changed(text: str, name: str, new: str) -> str:
     outline = Outline(text.split("\n"))
     lines = list(outline.lines)
     declared = outline.declarations[name][0]
-    for span, put in reversed(changes(outline, Named("variable", name, declared.span), new)):
+    for span, put in reversed(changes(outline, NameReference("variable", name, declared.span), new)):
         lines[span.line] = lines[span.line][: span.start] + put + lines[span.line][span.stop :]
     return "\n".join(lines)
 

@@ -20,7 +20,7 @@ from pstranspile.compiler.explain.job import line_of
 from pstranspile.ops.textual import parse
 from pstranspile.tools.cli import main
 from pstranspile.tools.report import REPORT, page
-from pstranspile.tools.report.data import MOST_CHARTS, Predicted, predicted_data, report_data
+from pstranspile.tools.report.data import MOST_CHARTS, CostPrediction, predicted_data, report_data
 from tests.compiler.cost.test_seconds import REAL
 from tests.golden import Goldens
 from tests.tools.report.jobs import JOBS, ROOT, Page, addresses, data_of, deep, op_texts, page_of
@@ -284,7 +284,7 @@ def predicted_page(**given: Any) -> dict[str, Any]:
     module = loads((ROOT / "examples" / "regression.ir").read_text())
     job = Job(pservers=2, trainers=2, batch_rows=64)
     compiled = compile(module, job)
-    found = Predicted(cost(compiled, profile=REAL), **given)
+    found = CostPrediction(cost(compiled, profile=REAL), **given)
     return report_data(of_compiled(compiled), "net.ir", module, predicted=found)["step"]
 
 
@@ -301,7 +301,7 @@ def test_memory_over_a_step_reaches_its_peak():
 def test_machines_whose_memory_is_not_drawn_are_counted():
     module = loads((ROOT / "examples" / "mnist_mlp.ir").read_text())
     compiled = compile(module, Job(pservers=30, trainers=2, batch_rows=64))
-    found = predicted_data(Predicted(cost(compiled, profile=REAL)))
+    found = predicted_data(CostPrediction(cost(compiled, profile=REAL)))
     assert found is not None
     assert len(found["memory"]) == MOST_CHARTS
     assert found["memory_left_out"] == 31 - MOST_CHARTS  # the trainers are alike, and drawn once

@@ -31,7 +31,7 @@ from pstranspile.compiler.emit.servers import (
     training_names,
 )
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.modes import Prepared
+from pstranspile.compiler.modes import PreparedJob
 from pstranspile.compiler.plan.make import (
     Piece,
     norm_warnings,
@@ -126,7 +126,7 @@ def _initialise_counters(module: Module, counters: Sequence[SharedCounter]) -> l
 # The common parts of modes with asynchronous trainer programs: step counters, and the communicator's barrier.
 
 
-class WithCommunicator:
+class CommunicatorTiming:
     """The timing of a mode that leaves waiting to the trainers' communicators."""
 
     def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
@@ -167,18 +167,18 @@ def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[
     """Ops that send the trainer's own step counters to every server."""
     sends: list[Op] = []
     for counter in plan.counters:
-        own = counter.trainer_counters[trainer]
+        counter_name = counter.trainer_counters[trainer]
         attrs = {"epmap": Strings(plan.pservers), "merge_add": True, "use_send_handler": False}
         if plan.runtime_split:
-            attrs["send_varnames"] = Strings([own])
+            attrs["send_varnames"] = Strings([counter_name])
         sends.append(
             make_op(
                 "send",
-                {"X": [own]},
+                {"X": [counter_name]},
                 {"Out": [counter.control]},
                 attrs,
                 role=OpRole.RPC,
-                role_vars=(own, own),
+                role_vars=(counter_name, counter_name),
                 origin=derived_origin(counter.origin or origin, SEND_COUNTER),
             )
         )
@@ -269,7 +269,7 @@ class ServerMode(Timing, ABC):
             warnings += table_warnings(owner.program, whole.lookup_table, job.trainers)
         return ServerFacts(module, rewritten, counters, parts, whole, tuple(warnings))
 
-    def prepare(self, facts: ServerFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    def prepare(self, facts: ServerFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> PreparedJob:
         """The plan of a job with parameter servers, and its emitter. Raises DiagnosticError."""
         module, training = facts.module, facts.parts.training
         plan, warnings = self._plan(facts, job, given, steps)
@@ -283,7 +283,7 @@ class ServerMode(Timing, ABC):
             warnings += _uncompensated_warnings(part.facts, part.plan)
             raise_errors(_needed_from_servers(part.facts))
         emitter = ServerJob(module, facts.combined_facts, plan, parts, facts.parts.reading, self, steps)
-        return Prepared(plan, emitter, (*facts.warnings, *warnings), module)
+        return PreparedJob(plan, emitter, (*facts.warnings, *warnings), module)
 
     def _plan(
         self, facts: ServerFacts, job: Job, given: Plan | PlanFile | None, steps: Steps

@@ -22,8 +22,8 @@ from pstranspile.compiler.emit.rules import (
     made_of_program,
 )
 from pstranspile.compiler.job import Job
-from pstranspile.compiler.modes import Prepared
-from pstranspile.compiler.plan.plan import Collective, DistributedVar, NameMint, Plan, Summed
+from pstranspile.compiler.modes import PreparedJob
+from pstranspile.compiler.plan.plan import Collective, DistributedVar, NameMint, Plan, SummedVariable
 from pstranspile.ir.attributes import Strings, float32
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.model import STARTUP, FrozenMap, Module, Op, Origin, Program, Role, Var
@@ -202,12 +202,14 @@ class CollectiveMode(ABC):
         raise_errors(findings)
         return CollectiveFacts(module, rings, reductions, tuple(findings))
 
-    def prepare(self, facts: CollectiveFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    def prepare(self, facts: CollectiveFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> PreparedJob:
         """The plan of the job, and its emitter. Raises DiagnosticError."""
         module, rings, reductions, findings = facts
-        collective = Collective(rings, summed=tuple(Summed(r.parameter, r.variable, r.ring) for r in reductions))
+        collective = Collective(
+            rings, summed=tuple(SummedVariable(r.parameter, r.variable, r.ring) for r in reductions)
+        )
         plan = plan_without_servers(module, job, given, collective)
-        return Prepared(plan, CollectiveJob(module, plan, self, reductions, steps), findings)
+        return PreparedJob(plan, CollectiveJob(module, plan, self, reductions, steps), findings)
 
 
 @dataclass(frozen=True)

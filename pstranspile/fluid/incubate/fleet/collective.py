@@ -70,8 +70,8 @@ class Checkpoints:
         fs = fs or LocalFS()
         if not fs.stat(path):
             fs.mkdir(path)
-        made = f"{path}/{PREFIX}.{self._get_last_checkpoint_no(path, fs) + 1}"
-        written = f"{made}.tmp"
+        checkpoint_path = f"{path}/{PREFIX}.{self._get_last_checkpoint_no(path, fs) + 1}"
+        written = f"{checkpoint_path}.tmp"
         here = os.path.join(local_cache_path, os.path.basename(written)) if fs.need_upload_download() else written
         os.makedirs(here, exist_ok=True)
         io.save_persistables(executor, here, main_program or self._transpiled_program, PARAMS)
@@ -80,7 +80,7 @@ class Checkpoints:
         if fs.need_upload_download():
             fs.delete(written)
             fs.upload(here, written)
-        fs.mv(written, made)
+        fs.mv(written, checkpoint_path)
         if not remain_all_checkpoint:
             self.clean_redundant_check_points(path, fs)
 

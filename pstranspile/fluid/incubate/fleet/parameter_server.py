@@ -20,7 +20,7 @@ from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
 from pstranspile.fluid.running.distributed_io import load_slices, saves_with_servers, with_states
 from pstranspile.fluid.running.flags import whole
-from pstranspile.fluid.running.pacing import Turned
+from pstranspile.fluid.running.pacing import PacedJob
 from pstranspile.fluid.transpiler.distribute_transpiler import (
     DistributeTranspiler,
     DistributeTranspilerConfig,
@@ -329,7 +329,7 @@ class DistributedTranspiler(Fleet):
                 program.machine, program.part = None, ""
         self._programs, self._before = programs, tuple(program.freeze() for program in programs)
 
-    def _transpile(self, config: Any, turned: Turned | None = None) -> None:
+    def _transpile(self, config: Any, turned: PacedJob | None = None) -> None:
         """Turns the default programs into those of this machine. Raises TypeError if `config` is not a strategy.
 
         `turned` has the programs that trainers run in some steps instead of the main one.
@@ -406,15 +406,15 @@ def strategy_of(given: Any) -> DistributedStrategy:
             f"a strategy is one of StrategyFactory, or a config, not a value of type {type(given).__name__}"
         )
     if given.sync_mode:
-        made: DistributedStrategy = SyncStrategy()
+        strategy: DistributedStrategy = SyncStrategy()
     elif given.geo_sgd_mode:
-        made = GeoStrategy(given.geo_sgd_need_push_nums)
+        strategy = GeoStrategy(given.geo_sgd_need_push_nums)
     elif given.runtime_split_send_recv and not given.half_async:
-        made = AsyncStrategy()
+        strategy = AsyncStrategy()
     else:
-        made = HalfAsyncStrategy()
-    made.set_program_config(replace(given))
-    return made
+        strategy = HalfAsyncStrategy()
+    strategy.set_program_config(replace(given))
+    return strategy
 
 
 class TranspilerOptimizer(DistributedOptimizer):

@@ -38,15 +38,15 @@ def split(
     reader: Callable[[], Any], line_count: int, suffix: str = "%05d.pickle", dumper: Callable[..., Any] = pickle.dump
 ) -> None:
     """Writes a reader's samples to files of `line_count` samples each."""
-    held: list[Any] = []
+    samples: list[Any] = []
     number = 0
     for sample in reader():
-        held.append(sample)
-        if len(held) == line_count:
-            _dump(held, suffix % number, dumper)
-            held, number = [], number + 1
-    if held:
-        _dump(held, suffix % number, dumper)
+        samples.append(sample)
+        if len(samples) == line_count:
+            _dump(samples, suffix % number, dumper)
+            samples, number = [], number + 1
+    if samples:
+        _dump(samples, suffix % number, dumper)
 
 
 def _dump(samples: list[Any], path: str, dumper: Callable[..., Any]) -> None:

@@ -63,19 +63,19 @@ def _parse_bracket_labels(column: list[str]) -> list[str]:
     """The labels of the words of a column, from brackets such as `(A0*`, `*`, `*)`. Raises ValueError
     for other texts.
     """
-    role, inside, made = "O", False, list[str]()
+    role, inside, labels = "O", False, list[str]()
     for label in column:
         if "(" in label:
             role, inside = label[1 : label.index("*")], ")" not in label
-            made.append(f"B-{role}")
+            labels.append(f"B-{role}")
         elif label == "*)":
-            made.append(f"I-{role}")
+            labels.append(f"I-{role}")
             inside = False
         elif label == "*":
-            made.append(f"I-{role}" if inside else "O")
+            labels.append(f"I-{role}" if inside else "O")
         else:
             raise ValueError(f"{label!r} is no label of a word")
-    return made
+    return labels
 
 
 def _corpus() -> Iterator[tuple[list[str], str, list[str]]]:

@@ -63,7 +63,7 @@ _MOST_CANDIDATES = 10000
 """The default number of samples from which `slots_shuffle` draws."""
 
 
-class _WithInit:
+class _DatasetWithInit:
     """A data set whose settings are passed in one call."""
 
     def init(
@@ -95,18 +95,18 @@ class _WithInit:
 
     def update_settings(self, **settings: Any) -> None:
         """Changes some of the settings that `init` sets. Raises NotHere for other settings."""
-        made: Any = self
-        for name in [key for key in settings if key in _SETTERS and hasattr(made, _SETTERS[key])]:
-            getattr(made, _SETTERS[name])(settings.pop(name))
+        dataset: Any = self
+        for name in [key for key in settings if key in _SETTERS and hasattr(dataset, _SETTERS[key])]:
+            getattr(dataset, _SETTERS[name])(settings.pop(name))
         if "fs_name" in settings or "fs_ugi" in settings:
-            name, user = made.get_hdfs_config()
-            made.set_hdfs_config(settings.pop("fs_name", name), settings.pop("fs_ugi", user))
+            name, user = dataset.get_hdfs_config()
+            dataset.set_hdfs_config(settings.pop("fs_name", name), settings.pop("fs_ugi", user))
         if isinstance(self, _InMemory):
             size = settings.pop("merge_size", 0)
             if size > 0:
-                made.set_merge_by_lineid(size)
+                dataset.set_merge_by_lineid(size)
             if settings.pop("fea_eval", False):
-                made.set_fea_eval(settings.pop("candidate_size", _MOST_CANDIDATES), True)
+                dataset.set_fea_eval(settings.pop("candidate_size", _MOST_CANDIDATES), True)
         self._refuse("update_settings", settings)
 
     def _init_distributed_settings(self, **settings: Any) -> None:
@@ -121,11 +121,11 @@ class _WithInit:
             raise unsupported_error(f"{type(self).__name__}.{method}({names})", message)
 
 
-class QueueDataset(_WithInit, _Queue):
+class QueueDataset(_DatasetWithInit, _Queue):
     """Samples that are read from files during training."""
 
 
-class InMemoryDataset(_WithInit, _InMemory):
+class InMemoryDataset(_DatasetWithInit, _InMemory):
     """Samples that are read from files before training, and can be shuffled."""
 
     def _set_use_ps_gpu(self, use_ps_gpu: bool) -> None:

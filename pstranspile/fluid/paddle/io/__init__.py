@@ -256,7 +256,7 @@ def default_collate_fn(batch: Sequence[Any]) -> list[Any]:
     return sampling.default_collate_fn([[item] for item in batch] if alone else batch)
 
 
-class _InRow(sampling.BatchSampler):
+class _BatchesWithoutIndices(sampling.BatchSampler):
     """The samples of each batch of a data set without indices."""
 
     def __init__(self, dataset: IterableDataset, batch_size: int, drop_last: bool):
@@ -292,7 +292,7 @@ class DataLoader(reader.DataLoader):
         if isinstance(dataset, IterableDataset):
             if batch_sampler is not None or shuffle:
                 raise ValueError("an IterableDataset gives its samples in a row: leave out batch_sampler and shuffle")
-            sizes = (_InRow(dataset, batch_size, drop_last), 1, False, False)
+            sizes = (_BatchesWithoutIndices(dataset, batch_size, drop_last), 1, False, False)
         place = CPUPlace() if places is None else places
         super().__init__(dataset, feed_list, place, return_list, *sizes, *args, **kwargs)
         if self.collate_fn is sampling.default_collate_fn:

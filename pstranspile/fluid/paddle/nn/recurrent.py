@@ -41,7 +41,7 @@ class RNNCellBase(Layer):
         return self(inputs, states, **kwargs)
 
 
-class _Gated(RNNCellBase):
+class _GatedCell(RNNCellBase):
     """A cell with `gates` rows of weights for each element of its state."""
 
     gates = 1
@@ -78,7 +78,7 @@ class _Gated(RNNCellBase):
         return (self.hidden_size,)
 
 
-class SimpleRNNCell(_Gated):
+class SimpleRNNCell(_GatedCell):
     """A cell whose new state is the activation of a weighted sum of input and state."""
 
     def __init__(self, input_size: int, hidden_size: int, activation: str = "tanh", *args: Any, **options: Any):
@@ -94,7 +94,7 @@ class SimpleRNNCell(_Gated):
         return made, made
 
 
-class GRUCell(_Gated):
+class GRUCell(_GatedCell):
     """A cell with a reset gate and an update gate."""
 
     gates = 3
@@ -109,7 +109,7 @@ class GRUCell(_Gated):
         return made, made
 
 
-class LSTMCell(_Gated):
+class LSTMCell(_GatedCell):
     """A cell with an input gate, a forget gate and an output gate; its state is the pair of output and cell."""
 
     gates = 4
@@ -161,7 +161,7 @@ class BiRNN(Layer):
         return L.concat([outputs for outputs, _ in made], -1), tuple(state for _, state in made)
 
 
-class _Stacked(LayerList):
+class _StackedLayers(LayerList):
     """Stacked recurrent layers, each with one direction or two."""
 
     cell: Any = None
@@ -214,7 +214,7 @@ class _Stacked(LayerList):
         return inputs, tuple(L.stack([end[part] for end in ends], 0) for part in range(self.parts))
 
 
-class SimpleRNN(_Stacked):
+class SimpleRNN(_StackedLayers):
     """Stacked layers of SimpleRNNCells."""
 
     cell = SimpleRNNCell
@@ -236,13 +236,13 @@ class SimpleRNN(_Stacked):
         )
 
 
-class LSTM(_Stacked):
+class LSTM(_StackedLayers):
     """Stacked layers of LSTMCells."""
 
     cell, parts = LSTMCell, 2
 
 
-class GRU(_Stacked):
+class GRU(_StackedLayers):
     """Stacked layers of GRUCells."""
 
     cell = GRUCell

@@ -54,7 +54,7 @@ class PiecewiseDecay(LRScheduler):
         return self.values[next(passed, len(self.values) - 1)]
 
 
-class _Falling(LRScheduler):
+class _GammaDecay(LRScheduler):
     """The base class of rates that fall with the epoch, by a rule with `gamma`."""
 
     def __init__(self, learning_rate: float, gamma: float, last_epoch: int = -1, verbose: bool = False):
@@ -68,7 +68,7 @@ class _Falling(LRScheduler):
         return type(self).schedule(self.base_lr, steps, self.gamma, True)
 
 
-class NaturalExpDecay(_Falling):
+class NaturalExpDecay(_GammaDecay):
     """learning_rate * exp(-gamma * epoch)."""
 
     schedule = NaturalExp
@@ -78,7 +78,7 @@ class NaturalExpDecay(_Falling):
         return self.base_lr * math.exp(-self.gamma * self.last_epoch)
 
 
-class InverseTimeDecay(_Falling):
+class InverseTimeDecay(_GammaDecay):
     """learning_rate / (1 + gamma * epoch)."""
 
     schedule = InverseTime
@@ -88,7 +88,7 @@ class InverseTimeDecay(_Falling):
         return self.base_lr / (1 + self.gamma * self.last_epoch)
 
 
-class ExponentialDecay(_Falling):
+class ExponentialDecay(_GammaDecay):
     """learning_rate * gamma ** epoch."""
 
     schedule = Exponential

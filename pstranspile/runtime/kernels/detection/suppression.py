@@ -69,21 +69,21 @@ def _images(boxes: object, scores: object, shared: bool = False) -> Iterable[tup
 
     Raises ValueError for polygons, and for dims that don't fit.
     """
-    values, of = plain(boxes), plain(scores)
-    if shared and of.ndim != 3:
+    values, class_scores = plain(boxes), plain(scores)
+    if shared and class_scores.ndim != 3:
         raise ValueError("Scores must have 3 dims: images, classes and boxes")
     if values.shape[-1] != 4:
         raise ValueError(f"boxes of {values.shape[-1]} numbers are polygons, which are not supported")
-    if of.ndim == 3:
-        require_count(list(values), len(of), "BBoxes")
-        for image, (own_boxes, part) in enumerate(zip(values, of, strict=True)):
+    if class_scores.ndim == 3:
+        require_count(list(values), len(class_scores), "BBoxes")
+        for image, (own_boxes, part) in enumerate(zip(values, class_scores, strict=True)):
             numbers = np.broadcast_to(np.arange(len(own_boxes)) + image * len(own_boxes), part.shape)
             yield False, _Image(part, own_boxes[None], numbers)
         return
-    ends, classes = offsets_of(boxes, len(values)), of.shape[1]
+    ends, classes = offsets_of(boxes, len(values)), class_scores.shape[1]
     for start, stop in pairwise(ends):
         numbers = np.arange(start * classes, stop * classes).reshape(-1, classes).T
-        yield True, _Image(of[start:stop].T, values[start:stop].transpose(1, 0, 2), numbers)
+        yield True, _Image(class_scores[start:stop].T, values[start:stop].transpose(1, 0, 2), numbers)
 
 
 def _rows(image: _Image, chosen: list[tuple[int, Array]]) -> tuple[Array, Array]:

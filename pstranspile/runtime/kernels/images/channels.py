@@ -206,7 +206,7 @@ weights.
 """
 
 
-class _Resized(NamedTuple):
+class _ResizedDim(NamedTuple):
     """A dim that is resized: its old and its new size, and the distance in X of neighbouring elements of the result."""
 
     dim: int
@@ -216,27 +216,27 @@ class _Resized(NamedTuple):
     """Whether the distance is given, and positions are computed in double precision."""
 
 
-def _resized_dim(op: Op, dim: int, size: int, given: object) -> _Resized:
+def _resized_dim(op: Op, dim: int, size: int, given: object) -> _ResizedDim:
     """A dim with the distance that an attribute gives, or else as in Fluid, which computes distances in float32."""
     aligned = flag(op, "align_corners")
     if isinstance(given, float):
-        return _Resized(dim, size, np.float64(given), precise=True)
+        return _ResizedDim(dim, size, np.float64(given), precise=True)
     if not aligned and flag(op, "by_scale") and real(op, "scale") > 0:
         ratio = np.float32(1) / np.float32(real(op, "scale"))
     elif size <= 1:
         ratio = np.float32(0)
     else:
         ratio = np.float32(dim - 1) / np.float32(size - 1) if aligned else np.float32(dim) / np.float32(size)
-    return _Resized(dim, size, ratio, precise=False)
+    return _ResizedDim(dim, size, ratio, precise=False)
 
 
-def _nearest(op: Op, layout: _Resized) -> _Taps:
+def _nearest(op: Op, layout: _ResizedDim) -> _Taps:
     places = np.float32(layout.ratio) * np.arange(layout.size, dtype="float32")
     index = (places.astype("float64") + 0.5 if flag(op, "align_corners") else places).astype("int64")
     return [(np.minimum(index, layout.dim - 1), np.ones(layout.size, "float32"))]
 
 
-def _linear(op: Op, layout: _Resized) -> _Taps:
+def _linear(op: Op, layout: _ResizedDim) -> _Taps:
     at, kind = np.arange(layout.size), "float64" if layout.precise else "float32"  # Fluid computes positions in float32
     if int_attr(op, "align_mode", 1) == 0 and not flag(op, "align_corners"):
         places = np.maximum(layout.ratio.astype("float64") * (at + 0.5) - 0.5, 0).astype(kind)
@@ -247,7 +247,7 @@ def _linear(op: Op, layout: _Resized) -> _Taps:
     return [(low, 1 - weight), (np.minimum(low + 1, layout.dim - 1), weight)]
 
 
-def _cubic(op: Op, layout: _Resized) -> _Taps:
+def _cubic(op: Op, layout: _ResizedDim) -> _Taps:
     """The kernel of bicubic interpolation: piecewise cubic polynomials whose slope at 1 is -0.75."""
     at, kind = np.arange(layout.size), "float64" if layout.precise else "float32"
     if flag(op, "align_corners"):
@@ -269,7 +269,7 @@ def _cubic(op: Op, layout: _Resized) -> _Taps:
     ]
 
 
-_METHODS: dict[str, Callable[[Op, _Resized], _Taps]] = {
+_METHODS: dict[str, Callable[[Op, _ResizedDim], _Taps]] = {
     "nearest": _nearest,
     "bilinear": _linear,
     "trilinear": _linear,

@@ -557,19 +557,19 @@ def _im2sequence_grad(X: Array, Out_GRAD: Array, *, op: Op) -> Array:
 # Kernels. Deformable convolution: every sample has an offset of its own.
 
 
-class _Moved(NamedTuple):
+class _DeformedSamples(NamedTuple):
     """The samples of one image for a deformable convolution.
 
-    `at` has one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places]. `dims`
-    are height and width of the result.
+    `samples` has one entry for each part of the channels, each [window, places]. `mask` is [parts, window, places].
+    `dims` are height and width of the result.
     """
 
-    at: list[Samples]
+    samples: list[Samples]
     mask: Array
     dims: tuple[int, ...]
 
 
-def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _Moved:
+def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, window: tuple[int, ...]) -> _DeformedSamples:
     """The samples of an image [channels, height, width]. There are two offsets, a row and a column, for each element of
     the window.
     """
@@ -588,7 +588,7 @@ def _deformed_samples(op: Op, x: Array, offset: Array, mask: Array | None, windo
     along = np.broadcast_to(first[1][None, :, None, :], (*window, *dims)).reshape(size, places)
     by = offset.reshape(parts, size, 2, places)
     at = [_within_image(down + part[:, 0], along + part[:, 1], x.shape[1], x.shape[2]) for part in by]
-    return _Moved(
+    return _DeformedSamples(
         at, np.ones((parts, size, places), x.dtype) if mask is None else mask.reshape(parts, size, places), dims
     )
 
@@ -600,10 +600,10 @@ def _within_image(down: Array, along: Array, height: int, width: int) -> Samples
     return made._replace(weights=made.weights * there, slopes=(made.slopes[0] * there, made.slopes[1] * there))
 
 
-def _deformed_columns(moved: _Moved, x: Array) -> Array:
+def _deformed_columns(moved: _DeformedSamples, x: Array) -> Array:
     """The samples without the mask: [parts, channels of a part, window, places]."""
-    flat = x.reshape(len(moved.at), -1, x.shape[1] * x.shape[2])
-    return np.stack([at.of(part) for at, part in zip(moved.at, flat, strict=True)])
+    flat = x.reshape(len(moved.samples), -1, x.shape[1] * x.shape[2])
+    return np.stack([at.of(part) for at, part in zip(moved.samples, flat, strict=True)])
 
 
 def _split_groups(op: Op, columns: Array) -> Array:
@@ -641,15 +641,15 @@ def _slopes(op: Op, x: Array, offset: Array, mask: Array | None, filters: Array,
     rows = filters.reshape(groups, len(filters) // groups, -1).transpose(0, 2, 1) @ by_group
     back = rows.reshape(values.shape)
     masked = back * moved.mask[:, None]
-    flat = x.reshape(len(moved.at), -1, pixels)
-    of_x = np.stack([scatter_samples(at, part, pixels) for at, part in zip(moved.at, masked, strict=True)])
+    flat = x.reshape(len(moved.samples), -1, pixels)
+    of_x = np.stack([scatter_samples(at, part, pixels) for at, part in zip(moved.samples, masked, strict=True)])
     of_offset = np.stack(
         [
             np.stack(
                 [((part[:, at.places] * slopes).sum(axis=1) * weights).sum(axis=0) for slopes in at.slopes],
                 axis=1,
             )
-            for at, part, weights in zip(moved.at, flat, masked, strict=True)
+            for at, part, weights in zip(moved.samples, flat, masked, strict=True)
         ]
     )
     of_mask = (back * values).sum(axis=1)

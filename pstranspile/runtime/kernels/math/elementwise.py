@@ -302,7 +302,7 @@ formula("increment", "{X} + {X}.dtype.type($step)")
 # Kernels. An elementwise sum or product and an activation in one op.
 
 
-class _Fused(NamedTuple):
+class _FusedOp(NamedTuple):
     """The settings of a fused op: the sum or product, the activation and its slope as a function of its result, and
     which comes last.
     """
@@ -314,7 +314,7 @@ class _Fused(NamedTuple):
     axis: int
 
 
-def _fused_functions(op: Op) -> _Fused:
+def _fused_functions(op: Op) -> _FusedOp:
     combined, name, last = functors(op)
     factor = np.float32(real(op, "scale"))
     activate: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array | float]]] = {
@@ -323,15 +323,15 @@ def _fused_functions(op: Op) -> _Fused:
         "tanh": (np.tanh, lambda out: 1 - out * out),
         "sigmoid": (sigmoid, lambda out: out * (1 - out)),
     }
-    return _Fused(combined == "elementwise_mul", *activate[name], last, int_attr(op, "axis", -1))
+    return _FusedOp(combined == "elementwise_mul", *activate[name], last, int_attr(op, "axis", -1))
 
 
-def _combine_operands(x: Array, y: Array, of: _Fused) -> Array:
+def _combine_operands(x: Array, y: Array, of: _FusedOp) -> Array:
     return np.multiply(*align(x, y, of.axis)) if of.product else np.add(*align(x, y, of.axis))
 
 
 @plain_kernel("fused_elemwise_activation", "Out IntermediateOut")
-def _fused_elemwise_activation(X: Array, Y: Array, *, of: _Fused = per_op(_fused_functions)) -> tuple[Array, Array]:
+def _fused_elemwise_activation(X: Array, Y: Array, *, of: _FusedOp = per_op(_fused_functions)) -> tuple[Array, Array]:
     if of.last:
         inner = _combine_operands(X, Y, of)
         return of.activate(inner), inner
@@ -341,7 +341,7 @@ def _fused_elemwise_activation(X: Array, Y: Array, *, of: _Fused = per_op(_fused
 
 @plain_kernel("fused_elemwise_activation_grad", "X@GRAD Y@GRAD IntermediateOut@GRAD", lod="each")
 def _fused_elemwise_activation_grad(
-    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, of: _Fused = per_op(_fused_functions)
+    X: Array, Y: Array, Out: Array, Out_GRAD: Array, *, of: _FusedOp = per_op(_fused_functions)
 ) -> tuple[Array, Array, Array]:
     """Gradient of fused_elemwise_activation. Slopes are computed from results, so the op's intermediate output is not
     read.

@@ -60,7 +60,7 @@ _UFUNCS = {
 def _reduce_values(op: Op) -> Run:
     axes, keep, number = reduced_axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
     reduce = getattr(np, _UFUNCS[op.type]).reduce
-    made = numpy_dtype(number) if number >= 0 else None
+    result_type = numpy_dtype(number) if number >= 0 else None
     summed, mean = op.type in ("reduce_sum", "reduce_mean"), op.type == "reduce_mean"
 
     def run(X: Array | LoDTensor) -> Array | LoDTensor:
@@ -70,7 +70,7 @@ def _reduce_values(op: Op) -> Run:
         return reduce_array(X)
 
     def reduce_array(X: Array) -> Array:
-        x = X if made is None else X.astype(made)
+        x = X if result_type is None else X.astype(result_type)
         over = axes(x.ndim)
         if summed and len(over) == x.ndim:
             result = total(x).reshape((1,) * (x.ndim if keep else 1))

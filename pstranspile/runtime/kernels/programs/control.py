@@ -146,7 +146,7 @@ def _overwritten_gradients(forward: Iterable[Op], backward: Iterable[Op], gradie
     return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
 
 
-class _Turns(NamedTuple):
+class _LoopProperties(NamedTuple):
     """Properties that all iterations of a loop share: whether the block can change the condition, and the inputs that
     it overwrites.
 
@@ -159,23 +159,23 @@ class _Turns(NamedTuple):
     replaced: tuple[str, ...]
 
     @staticmethod
-    def of(ops: tuple[Op, ...], condition: str, inputs: Sequence[str]) -> _Turns:
+    def of(ops: tuple[Op, ...], condition: str, inputs: Sequence[str]) -> _LoopProperties:
         updated = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
         written = {name for op in ops for name in op.output_names} - updated
         if any(isinstance(value, BlockRef) for op in ops for value in op.attrs.values()):
             written = set(inputs) - updated  # inner blocks may write any variable
-        return _Turns(ops, _may_change(ops, condition), tuple(name for name in inputs if name in written))
+        return _LoopProperties(ops, _may_change(ops, condition), tuple(name for name in inputs if name in written))
 
 
 @kernel("while", "StepScopes")
 def _run_while(op: Op) -> Run:
     block, keeps, condition = sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
     inputs = op.inputs.get("X", ())
-    last: list[_Turns] = []  # for the block of the previous run, mostly the same one
+    last: list[_LoopProperties] = []  # for the block of the previous run, mostly the same one
 
-    def turns_of(ops: tuple[Op, ...]) -> _Turns:
+    def turns_of(ops: tuple[Op, ...]) -> _LoopProperties:
         if not last or last[0].ops is not ops:
-            last[:] = [_Turns.of(ops, condition, inputs)]
+            last[:] = [_LoopProperties.of(ops, condition, inputs)]
         return last[0]
 
     def run(context: ExecutionContext) -> Steps:
@@ -441,7 +441,7 @@ def _run_recurrent(op: Op) -> Run:
         length = names.length(context)
         order = range(length - 1, -1, -1) if names.reverse else range(length)
         states = [context.find(name) for name in names.initial]
-        made: list[list[Value]] = [[None] * length for _ in names.outputs]
+        output_steps: list[list[Value]] = [[None] * length for _ in names.outputs]
         steps: list[BlockRun] = []
         for number in order:
             step = context.enter(names.block)
@@ -453,12 +453,12 @@ def _run_recurrent(op: Op) -> Run:
                 step.keep(name, state)
             step.execute()
             states = [step.find(name) for name in names.states]
-            for values, name in zip(made, names.outputs, strict=True):
+            for values, name in zip(output_steps, names.outputs, strict=True):
                 values[number] = dense_part(step.own(name))
                 if values[number] is None:
                     raise ValueError(f"step {number} makes no {name}")
             steps.append(BlockRun(step, number))
-        return [np.stack(values) for values in made], Steps(steps)
+        return [np.stack(values) for values in output_steps], Steps(steps)
 
     return run
 

@@ -257,9 +257,9 @@ class _Places(NamedTuple):
     of each row.
     """
 
-    first: Array
-    last: Array
-    later: Array
+    first_rows: Array
+    last_rows: Array
+    later_rows: Array
     sequence: Array
 
 
@@ -295,9 +295,9 @@ def _chains(emission: Any, transition: Any, length: Any) -> tuple[Array, Array, 
 def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
     """The contribution of each row to the score of its sequence's label path."""
     result = x[np.arange(len(x)), labels]
-    result[places.first] += w[0].take(labels.take(places.first))
-    result[places.later] += w[2:][labels.take(places.later - 1), labels.take(places.later)]
-    result[places.last] += w[1].take(labels.take(places.last))
+    result[places.first_rows] += w[0].take(labels.take(places.first_rows))
+    result[places.later_rows] += w[2:][labels.take(places.later_rows - 1), labels.take(places.later_rows)]
+    result[places.last_rows] += w[1].take(labels.take(places.last_rows))
     return result
 
 
@@ -374,7 +374,7 @@ def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = 
     alpha, logs = _forward(chains.rows(exps), w_exps, chains.steps)
     logs += chains.rows(largest)[:, 0]
     logs -= _label_scores(x, w, labels, places)
-    logs[places.last] += np.log(np.dot(alpha.take(places.last, axis=0), w_exps[1]))
+    logs[places.last_rows] += np.log(np.dot(alpha.take(places.last_rows, axis=0), w_exps[1]))
     return chains.back(alpha), exps, w_exps, chains.sums(logs).astype(x.dtype, copy=False)[:, None]
 
 
@@ -422,9 +422,9 @@ def _linear_chain_crf_grad(
     grad[np.arange(len(grad)), labels] -= 1
     grad *= scale[:, None]
     w_grad = np.empty(w.shape, w.dtype)
-    w_grad[0] = np.add.reduce(grad.take(places.first, axis=0), axis=0)
-    w_grad[1] = np.add.reduce(grad.take(places.last, axis=0), axis=0)
-    w_grad[2:] = _pairs(alpha, behind, w_exps[2:], labels, scale, places.later)
+    w_grad[0] = np.add.reduce(grad.take(places.first_rows, axis=0), axis=0)
+    w_grad[1] = np.add.reduce(grad.take(places.last_rows, axis=0), axis=0)
+    w_grad[2:] = _pairs(alpha, behind, w_exps[2:], labels, scale, places.later_rows)
     return chains.with_lod(grad), w_grad
 
 

@@ -302,24 +302,24 @@ def _pyramid_hash(
     x, lod = sequences(X, "X")
     words = x.reshape(-1)[: len(x)].astype(np.float32)
     sequence, bits = _groups(words, lod[0], of.layers)
-    kept = np.ones(len(sequence), bool)
+    mask = np.ones(len(sequence), bool)
     for table, length, black in ((WhiteList, "white_list_len", False), (BlackList, "black_list_len", True)):
         if of.filters and int_attr(op, length) > 0:
-            kept &= np.concatenate([bloom_filter_mask(plain(table), group) for group in bits]) != black
+            mask &= np.concatenate([bloom_filter_mask(plain(table), group) for group in bits]) != black
     order = np.argsort(sequence, kind="stable")
-    sequence, kept = sequence[order], kept[order]
+    sequence, mask = sequence[order], mask[order]
     if of.training:
-        kept[kept] = _rand_r(of.seed, int(kept.sum())) >= np.float32(of.drop_probability)
-    counts = np.bincount(sequence[kept], minlength=len(lod[0]) - 1)
+        mask[mask] = _rand_r(of.seed, int(mask.sum())) >= np.float32(of.drop_probability)
+    counts = np.bincount(sequence[mask], minlength=len(lod[0]) - 1)
     ends = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
     out = np.zeros((ends[-1], of.width), plain(W).dtype)
     filled = np.repeat(counts > 0, np.maximum(counts, 1))
-    out[filled] = plain(W).reshape(-1)[_places(bits, of)[order][kept]]
+    out[filled] = plain(W).reshape(-1)[_places(bits, of)[order][mask]]
     if not of.training:
         out *= np.float32(of.drop_probability)
     drop_ends = [0, *np.cumsum(counts).tolist()]
     room = np.zeros((x.size * of.layers, 1), np.int32)
-    room[: len(kept), 0] = kept
+    room[: len(mask), 0] = mask
     temporary = np.zeros(x.shape, np.float32)
     temporary.reshape(-1)[: len(x)] = words
     return LoDTensor(out, [ends.tolist()]), LoDTensor(room, [drop_ends]), temporary

@@ -294,16 +294,16 @@ def _split_selected_rows(op: Op) -> Run:
     def run(X: SelectedRows) -> list[SelectedRows]:
         if takes_any_id((total, *X.value.shape[1:])):
             return cut_any_ids(X, ends)
-        given = in_use(X)
-        begins, local, moved = np.empty_like(ends), np.empty_like(X.rows), np.empty(given.shape, given.dtype)
-        if loops.split_rows(X.rows, given, ends, begins, local, moved):
+        values = in_use(X)
+        begins, local, moved = np.empty_like(ends), np.empty_like(X.rows), np.empty(values.shape, values.dtype)
+        if loops.split_rows(X.rows, values, ends, begins, local, moved):
             return [
                 SelectedRows(local[a:b], moved[a:b], height)
                 for (a, b), height in zip(pairwise(begins.tolist()), sections, strict=True)
             ]
         check_ids(X.rows, total, "row")
         order, starts = in_sections(X.rows, ends)
-        rows, value = X.rows.take(order), given.take(order, axis=0)
+        rows, value = X.rows.take(order), values.take(order, axis=0)
         return [
             SelectedRows(rows[a:b] - first if first else rows[a:b], value[a:b], height)
             for (a, b), first, height in zip(pairwise(starts), firsts, sections, strict=True)

@@ -61,7 +61,7 @@ def _scatter_grad_values(
 
 @kernel("one_hot one_hot_v2")
 def _one_hot_values(op: Op) -> Run:
-    made, lenient = numpy_dtype(int_attr(op, "dtype", 5)), flag(op, "allow_out_of_range")
+    result_type, lenient = numpy_dtype(int_attr(op, "dtype", 5)), flag(op, "allow_out_of_range")
     drops_last = op.type == "one_hot"
 
     def run(X: Array, depth_tensor: Array | None) -> Array:
@@ -69,7 +69,7 @@ def _one_hot_values(op: Op) -> Run:
         if not lenient:
             check_ids(X, depth, "the id")
         ids = X.reshape(X.shape[:-1]) if drops_last else X
-        return (ids[..., None] == np.arange(depth)).astype(made)
+        return (ids[..., None] == np.arange(depth)).astype(result_type)
 
     return run
 

@@ -23,7 +23,7 @@ def _accuracy_values(Indices: Array, Label: Array) -> tuple[Array, Array, Array]
 @kernel("auc", "AUC StatPosOut StatNegOut", lod="none", spares="AUC")
 def _auc_values(op: Op) -> Run:
     buckets, steps = int_attr(op, "num_thresholds", 8191) + 1, int_attr(op, "slide_steps", 1)
-    own, named = arrays_to_update(op, "StatPos StatNeg"), has_output(op, "AUC")
+    writable_arrays, named = arrays_to_update(op, "StatPos StatNeg"), has_output(op, "AUC")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
         """Updates the statistics in place, and returns the part of them that is the current histogram
@@ -43,7 +43,7 @@ def _auc_values(op: Op) -> Run:
         if len(predicted) and not (np.minimum.reduce(predicted) >= 0 and np.maximum.reduce(predicted) <= 1):
             raise ValueError("Predict has values that are no probabilities")
         bins = (predicted * np.float32(buckets - 1)).astype("int64")
-        stats = own(np.ascontiguousarray(StatPos), np.ascontiguousarray(StatNeg))
+        stats = writable_arrays(np.ascontiguousarray(StatPos), np.ascontiguousarray(StatNeg))
         new_positive, positive = histogram(bins[label > 0], stats[0])
         new_negative, negative = histogram(bins[label == 0], stats[1])
         return np.array([_area(positive, negative)]) if named else None, new_positive, new_negative

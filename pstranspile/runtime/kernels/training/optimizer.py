@@ -224,18 +224,18 @@ def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, w
 
     def apply(update: RowUpdate) -> bool:
         nonlocal result
-        held = table.held_update(update, ids, value)
-        if held is None or value.size != len(ids) * table.width:
+        held_update = table.held_update(update, ids, value)
+        if held_update is None or value.size != len(ids) * table.width:
             raise RowsNotFound
         table.require_ids(ids)
         if together is not None:
-            places = held.places
-            together.add(held, lambda missing, different: finish(places, missing, different))
+            places = held_update.places
+            together.add(held_update, lambda missing, different: finish(places, missing, different))
             return True
-        ((missing, different),) = loops.update_tables([held], threads_of_tables())
+        ((missing, different),) = loops.update_tables([held_update], threads_of_tables())
         if missing < 0:
             raise RowsNotFound
-        result = held.places, missing, different
+        result = held_update.places, missing, different
         return True
 
     def finish(places: Array, missing: int, different: int) -> Any:
@@ -303,12 +303,12 @@ def _update_in_place(
 def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
     """Updates the rows in pieces, since a kernel takes several times the memory of the rows that it updates."""
     table: LargeTable = values[param]
-    ids, back, given = _each_once(values[grad])
+    ids, back, gradient_rows = _each_once(values[grad])
     places, kept = table.enter(ids)
     if len(places) < len(ids):
         taken = kept[back]
-        given, back = given[taken], (np.cumsum(kept) - 1)[back[taken]]
-    given = given.reshape(len(back), table.width)
+        gradient_rows, back = gradient_rows[taken], (np.cumsum(kept) - 1)[back[taken]]
+    gradient_rows = gradient_rows.reshape(len(back), table.width)
     numbers = {at: value.number for at, value in enumerate(values) if value.__class__ is TableState}
     numbers[param] = 0
     parts: list[Any] = []
@@ -317,7 +317,7 @@ def _update(run: Run, values: Sequence[Any], param: int, grad: int, written: Seq
         here = slice(*back.searchsorted((start, start + len(piece))))
         rows = table.take(piece)
         compact = [np.ascontiguousarray(rows[:, numbers[at]]) if at in numbers else v for at, v in enumerate(values)]
-        compact[grad] = SelectedRows(back[here] - start, given[here], len(piece))
+        compact[grad] = SelectedRows(back[here] - start, gradient_rows[here], len(piece))
         made = run(*compact)
         parts = [made] if len(written) == 1 else list(made)
         for place, at in enumerate(written):
@@ -347,24 +347,24 @@ def _each_once(part: SelectedRows) -> tuple[Array, Array, Array]:
 
 @kernel("sgd", "ParamOut")
 def _sgd(op: Op) -> Run:
-    own, replace, as_rows = arrays_to_update(op, "Param"), read_write_arrays(op), AS_ROWS in op.attrs
-    kept = in_place(op, "Param", "ParamOut")
+    writable_arrays, replace, as_rows = arrays_to_update(op, "Param"), read_write_arrays(op), AS_ROWS in op.attrs
+    is_in_place = in_place(op, "Param", "ParamOut")
 
     def in_one_pass(param: Array, grad: SelectedRows, rate: Any) -> bool:
         return loops.sgd_rows(param, row_gradient(grad, Reach.GIVEN if as_rows else Reach.EACH), rate)
 
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
         held = None if isinstance(param, SelectedRows) else param
-        if held is not None and kept and held.flags.writeable and in_one_pass(held, grad, rate):
+        if held is not None and is_in_place and held.flags.writeable and in_one_pass(held, grad, rate):
             return held
         if as_rows:
             grad = merge_rows([grad])
         step = in_use(grad) * -rate
         if isinstance(param, SelectedRows):
-            value = own(param.value)[0]
+            value = writable_arrays(param.value)[0]
             add_rows(value, positions(param, grad.rows, "Param"), step)
             return param._replace(value=value)
-        table = param if kept and param.flags.writeable else param.copy()
+        table = param if is_in_place and param.flags.writeable else param.copy()
         add_rows(table, grad.rows, step)
         return table
 
@@ -384,7 +384,7 @@ def _sgd(op: Op) -> Run:
 @kernel("momentum", "ParamOut VelocityOut GradShareOut")
 def _momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
-    own, replace, sparse = arrays_to_update(op, "Velocity"), read_write_arrays(op), _SparseUpdates(op)
+    writable_arrays, replace, sparse = arrays_to_update(op, "Velocity"), read_write_arrays(op), _SparseUpdates(op)
     later = 1 - real(op, "dampening") if "dampening" in op.attrs else 1.0
 
     def run(
@@ -395,7 +395,7 @@ def _momentum(op: Op) -> Run:
         GradShare: Array | None = None,
     ) -> tuple[Array | None, ...]:
         param, new = replace(Param, Grad)
-        (velocity,) = own(Velocity)
+        (velocity,) = writable_arrays(Velocity)
         rate = first_number(LearningRate)
         share = None if GradShare is None else first_number(GradShare)
 
@@ -420,14 +420,14 @@ def _momentum(op: Op) -> Run:
 def _dgc_momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
     begin = real(op, "rampup_begin_step")
-    own = arrays_to_update(op, "Param Velocity")
+    writable_arrays = arrays_to_update(op, "Param Velocity")
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Velocity: Array, current_step: Array, nranks: Array
     ) -> tuple[Array | None, ...]:
         if begin < 0:
             return None, None, None
-        param, velocity = own(Param, Velocity)
+        param, velocity = writable_arrays(Param, Velocity)
         rate, mean = first_number(LearningRate), Grad / first_number(nranks)
         before = first_number(current_step) < begin
         for g, p, v in pieces(mean, param, velocity):
@@ -445,10 +445,10 @@ def _dgc_momentum(op: Op) -> Run:
 @kernel("lars_momentum", "ParamOut VelocityOut")
 def _lars_momentum(op: Op) -> Run:
     mu, trust, decay = real(op, "mu"), real(op, "lars_coeff"), real(op, "lars_weight_decay")
-    own = arrays_to_update(op, "Param Velocity")
+    writable_arrays = arrays_to_update(op, "Param Velocity")
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
-        param, velocity = own(Param, Velocity)
+        param, velocity = writable_arrays(Param, Velocity)
         number = number_of(param)
         rate = number(first_number(LearningRate))
         for g, p, v in whole(Grad, param, velocity):
@@ -473,10 +473,10 @@ def _proximal(param: Array, rate: Any, l1: float, l2: float) -> None:
 @kernel("proximal_gd", "ParamOut")
 def _proximal_gd(op: Op) -> Run:
     l1, l2 = real(op, "l1"), real(op, "l2")
-    own = arrays_to_update(op, "Param")
+    writable_arrays = arrays_to_update(op, "Param")
 
     def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
-        (param,) = own(Param)
+        (param,) = writable_arrays(Param)
         rate = first_number(LearningRate)
         for g, p in pieces(Grad, param):
             p -= rate * g
@@ -489,10 +489,10 @@ def _proximal_gd(op: Op) -> Run:
 @kernel("proximal_adagrad", "ParamOut MomentOut")
 def _proximal_adagrad(op: Op) -> Run:
     l1, l2 = real(op, "l1"), real(op, "l2")
-    own = arrays_to_update(op, "Param Moment")
+    writable_arrays = arrays_to_update(op, "Param Moment")
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
-        param, moment = own(Param, Moment)
+        param, moment = writable_arrays(Param, Moment)
         rate = first_number(LearningRate)
         for g, p, m in pieces(Grad, param, moment):
             m += g * g
@@ -517,10 +517,10 @@ def _fluid_noise(seed: int, dtype: Any) -> float:
 @kernel("dpsgd", "ParamOut")
 def _dpsgd(op: Op) -> Run:
     clip, batch, sigma, seed = real(op, "clip"), real(op, "batch_size"), real(op, "sigma"), int_attr(op, "seed")
-    own = arrays_to_update(op, "Param")
+    writable_arrays = arrays_to_update(op, "Param")
 
     def run(Param: Array, Grad: Array, LearningRate: Array, surroundings: Surroundings) -> Array:
-        (param,) = own(Param)
+        (param,) = writable_arrays(Param)
         if seed:
             noise = _fluid_noise(seed, param.dtype)
         else:  # the stream of the gradient, because a parameter's stream is the same in every step
@@ -614,7 +614,7 @@ def _adam(op: Op) -> Run:
     given_rows = GIVEN_ROWS in op.attrs
     lazy, as_rows, scaled = flag(op, "lazy_mode") or given_rows, AS_ROWS in op.attrs, flag(op, "scaled_epsilon")
     decay = real(op, "decoupled_decay") if "decoupled_decay" in op.attrs else 0.0
-    own, replace = arrays_to_update(op, "Moment1 Moment2"), read_write_arrays(op)
+    writable_arrays, replace = arrays_to_update(op, "Moment1 Moment2"), read_write_arrays(op)
     own_largest = arrays_to_update(op, "Moment2Max")
     powers_first = _in_place(op, "Beta1Pow") and not flag(op, "powers_after")
 
@@ -636,7 +636,7 @@ def _adam(op: Op) -> Run:
         left = number_of(param)(1 - first_number(LearningRate) * decay) if decay else None
         if left is not None and not (given_rows and isinstance(Grad, SelectedRows)):
             param, left = np.multiply(param, left, out=new), None
-        moment1, moment2 = own(Moment1, Moment2)
+        moment1, moment2 = writable_arrays(Moment1, Moment2)
         largest = own_largest(Moment2Max) if Moment2Max is not None else ()
         factors, scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = isinstance(Grad, SelectedRows) and not as_rows
@@ -709,12 +709,12 @@ def _adam(op: Op) -> Run:
 def _adamax(op: Op) -> Run:
     beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     of_gradient = flag(op, "epsilon_of_gradient")
-    own = arrays_to_update(op, "Param Moment InfNorm")
+    writable_arrays = arrays_to_update(op, "Param Moment InfNorm")
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Moment: Array, InfNorm: Array, Beta1Pow: Array
     ) -> tuple[Array, ...]:
-        param, moment, norm = own(Param, Moment, InfNorm)
+        param, moment, norm = writable_arrays(Param, Moment, InfNorm)
         rate = float(np.divide(first_number(LearningRate), 1 - first_number(Beta1Pow)))
         for g, p, m, u in pieces(Grad, param, moment, norm):
             m *= beta1
@@ -736,7 +736,7 @@ def _adamax(op: Op) -> Run:
 def _lamb(op: Op) -> Run:
     beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     decay, corrected = real(op, "weight_decay"), flag(op, "corrected")
-    own = arrays_to_update(op, "Param Moment1 Moment2")
+    writable_arrays = arrays_to_update(op, "Param Moment1 Moment2")
 
     def run(
         Param: Array,
@@ -747,7 +747,7 @@ def _lamb(op: Op) -> Run:
         Beta1Pow: Array,
         Beta2Pow: Array,
     ) -> tuple[Array | None, ...]:
-        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        param, moment1, moment2 = writable_arrays(Param, Moment1, Moment2)
         step = np.zeros_like(param)
         left1, left2 = 1 - first_number(Beta1Pow), 1 - first_number(Beta2Pow)
         for g, p, m, v, r in pieces(Grad, param, moment1, moment2, step):
@@ -772,12 +772,12 @@ def _adagrad(op: Op) -> Run:
     falling = real(op, "rate_decay") if "rate_decay" in op.attrs else 0.0
     epsilon = real(op, "epsilon")
     decay = real(op, "decay") if op.type == "decayed_adagrad" else None
-    own = arrays_to_update(op, "Param Moment")
+    writable_arrays = arrays_to_update(op, "Param Moment")
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Moment: Array, Updates: Array | None = None
     ) -> tuple[Array | None, ...]:
-        param, moment = own(Param, Moment)
+        param, moment = writable_arrays(Param, Moment)
         rate = first_number(LearningRate)
         if Updates is not None:
             rate = number_of(param)(rate / (1 + first_number(Updates) * falling))
@@ -809,7 +809,7 @@ def _adagrad(op: Op) -> Run:
 @kernel("adadelta", "ParamOut AvgSquaredGradOut AvgSquaredUpdateOut")
 def _adadelta(op: Op) -> Run:
     rho, epsilon, scaled = real(op, "rho"), real(op, "epsilon"), flag(op, "scaled")
-    own = arrays_to_update(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+    writable_arrays = arrays_to_update(op, "Param AvgSquaredGrad AvgSquaredUpdate")
     in_place = _in_place(op, "AvgSquaredUpdate") and not scaled
 
     def run(
@@ -818,7 +818,7 @@ def _adadelta(op: Op) -> Run:
         if scaled and LearningRate is None:
             raise ValueError("scaled needs LearningRate")
         rate = first_number(LearningRate) if scaled and LearningRate is not None else None
-        param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
+        param, of_grad, of_update = writable_arrays(Param, AvgSquaredGrad, AvgSquaredUpdate)
         for g, p, a, b in pieces(Grad, param, of_grad, of_update):
             a *= rho
             a += (1 - rho) * (g * g)
@@ -837,7 +837,7 @@ def _adadelta(op: Op) -> Run:
 def _rmsprop(op: Op) -> Run:
     rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
     centered, of_root = flag(op, "centered"), flag(op, "epsilon_of_root")
-    own = arrays_to_update(op, "Param Moment MeanSquare")
+    writable_arrays = arrays_to_update(op, "Param Moment MeanSquare")
     own_mean, sparse = arrays_to_update(op, "MeanGrad"), _SparseUpdates(op)
 
     def run(
@@ -848,7 +848,7 @@ def _rmsprop(op: Op) -> Run:
         MeanSquare: Array,
         MeanGrad: Array | None = None,
     ) -> tuple[Array | None, ...]:
-        param, moment, square = own(Param, Moment, MeanSquare)
+        param, moment, square = writable_arrays(Param, Moment, MeanSquare)
         rate = first_number(LearningRate)
 
         if centered and MeanGrad is None:
@@ -888,7 +888,7 @@ def _rmsprop(op: Op) -> Run:
 @kernel("ftrl", "ParamOut SquaredAccumOut LinearAccumOut")
 def _ftrl(op: Op) -> Run:
     l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
-    own = arrays_to_update(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
+    writable_arrays = arrays_to_update(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
 
     sparse = _SparseUpdates(op)
 
@@ -898,7 +898,7 @@ def _ftrl(op: Op) -> Run:
     def run(
         Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array
     ) -> tuple[Array, ...]:
-        param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
+        param, square, linear = writable_arrays(Param, SquaredAccumulator, LinearAccumulator)
         rate = first_number(LearningRate)
 
         def step(g: Array, p: Array, s: Array, z: Array) -> None:

@@ -23,7 +23,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server import fleet as with_serv
 from pstranspile.fluid.missing import hold_parts, unsupported_error
 from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
 from pstranspile.fluid.running.flags import MEETING
-from pstranspile.fluid.running.gathering import Meeting
+from pstranspile.fluid.running.gathering import Rendezvous
 from pstranspile.fluid.running.large_tables import make_looked_up_large, shrink_program, shrink_tables
 from pstranspile.fluid.running.watchers import assume
 from pstranspile.ir.diagnostics import shell_word
@@ -35,7 +35,7 @@ class Role(fluid.Role):
     ALL = 4
 
 
-class _Underscored:
+class _UnderscoredNames:
     """Adds the names that methods of role makers have in 2.x, which begin with an underscore."""
 
     def __getattr__(self, name: str) -> Any:
@@ -44,7 +44,7 @@ class _Underscored:
         raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
 
-class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
+class PaddleCloudRoleMaker(_UnderscoredNames, fluid.PaddleCloudRoleMaker):
     """The role in the environment, as launchers set it; without it, the role of the only trainer."""
 
     def __init__(self, is_collective: bool = False, **kwargs: Any):
@@ -67,7 +67,7 @@ class PaddleCloudRoleMaker(_Underscored, fluid.PaddleCloudRoleMaker):
         self._worker_endpoints, self._worker_count = ["127.0.0.1:6170"], 1
 
 
-class UserDefinedRoleMaker(_Underscored, fluid.RoleMakerBase):
+class UserDefinedRoleMaker(_UnderscoredNames, fluid.RoleMakerBase):
     """The role that the script gives, with trainers by `worker_num` or `worker_endpoints`, and with the servers, if
     there are any.
     """
@@ -118,7 +118,7 @@ class UtilBase:
 
     def __init__(self, fleet: Fleet):
         self._fleet = fleet
-        self._meeting: Meeting | None = None
+        self._meeting: Rendezvous | None = None
 
     def get_file_shard(self, files: list[str]) -> list[str]:
         """The files for this trainer: an equal share in order, of which the first trainers get one more if they can't
@@ -149,7 +149,7 @@ class UtilBase:
                 raise unsupported_error(
                     f"fleet.util.{name}", f"{MEETING} does not say where trainers meet, as HOST:PORT"
                 )
-            self._meeting = Meeting(fleet.worker_index(), fleet.worker_num(), endpoint)
+            self._meeting = Rendezvous(fleet.worker_index(), fleet.worker_num(), endpoint)
         return self._meeting.all_of(given)
 
     def barrier(self, comm_world: str = "worker") -> None:
@@ -330,7 +330,7 @@ class Fleet:
             _tell_alone(collectively=self.inner is collective)
         if self._opens_tables:
             make_looked_up_large(loss.block.program)
-        made = self._optimizer.minimize(
+        result = self._optimizer.minimize(
             loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
         )
         main = loss.block.program
@@ -340,7 +340,7 @@ class Fleet:
             for program, part in zip((default_main_program(), default_startup_program()), own, strict=True):
                 program.take(part.freeze())
                 program.machine, program.part = part.machine, part.part
-        return made
+        return result
 
     def _fleet_options(self) -> dict[str, Any]:
         """The entries of a program's `_fleet_opt`: the trainer's number, the number of trainers, and the strategy's

@@ -18,7 +18,7 @@ from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet import parameter_server as servers
 from pstranspile.fluid.missing import unsupported_error
 from pstranspile.fluid.optimizer import Optimizer, RecomputeOptimizer
-from pstranspile.fluid.running.pacing import Pace, Turned, without_steps
+from pstranspile.fluid.running.pacing import Pace, PacedJob, without_steps
 from pstranspile.ir.diagnostics import did_you_mean
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ir.types import OpRole
@@ -31,7 +31,7 @@ ACCUMULATE = "accumulate"
 """The name of the program that adds gradients to the sums, if it is separate from the main program."""
 
 
-class _Merging(ABC):
+class _MergingOptimizer(ABC):
     """The base class of optimizers that merge gradients: those of `k_steps` runs are added, or with `avg` averaged.
 
     Raises NotHere for parameters whose gradients are sparse.
@@ -79,7 +79,7 @@ class _Merging(ABC):
         L.fill_constant(list(held.shape), held.dtype, 0.0, out=held)
 
 
-class GradientMerge(_Merging):
+class GradientMerge(_MergingOptimizer):
     """Merges gradients in one program, which updates in every `k_steps`-th run."""
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
@@ -99,7 +99,7 @@ class GradientMerge(_Merging):
         return made
 
 
-class MergeForServers(_Merging, Optimizer):
+class MergeForServers(_MergingOptimizer, Optimizer):
     """Merges gradients in two programs: one adds gradients up, the main one also sends and updates.
 
     Schedules of the learning rate count the runs of the main program, and so the updates.
@@ -107,7 +107,7 @@ class MergeForServers(_Merging, Optimizer):
 
     def __init__(self, inner: Any, k_steps: int, avg: bool):
         super().__init__(inner, k_steps, avg)
-        self.turns = Turned({}, f"{ACCUMULATE}*{k_steps - 1},{MAIN}", Pace(k_steps), self._without_merging)
+        self.turns = PacedJob({}, f"{ACCUMULATE}*{k_steps - 1},{MAIN}", Pace(k_steps), self._without_merging)
         self._sum_names: set[str] = set()
 
     def apply_gradients(self, params_grads: Any) -> list[Any]:
@@ -129,7 +129,7 @@ class MergeForServers(_Merging, Optimizer):
             for _, held in sums:
                 self._clear(held)
         self._sum_names = {held.name for _, held in sums}
-        self.turns = self.turns._replace(besides={ACCUMULATE: part_of(whole, counted)})
+        self.turns = self.turns._replace(derived_programs={ACCUMULATE: part_of(whole, counted)})
         return self.inner.apply_gradients(merged)
 
     def apply_optimize(self, loss: Any, startup_program: Any, params_grads: Any) -> list[Any]:
@@ -228,15 +228,15 @@ def checked_tables(given: Any) -> dict[str, dict[str, Any]]:
     if not isinstance(given, Mapping):
         raise TypeError(f"sparse_table_configs is a dict with a dict for each table, not a {kind}")
     tables: dict[Any, Any] = {**given}  # pyright: ignore[reportUnknownArgumentType]
-    made: dict[str, dict[str, Any]] = {}
+    checked_settings: dict[str, dict[str, Any]] = {}
     for table, settings in tables.items():
         kind = type(settings).__name__
         if not isinstance(settings, Mapping):
             raise TypeError(f"sparse_table_configs[{table!r}] is a dict, not a {kind}")
-        made[table] = {**settings}  # pyright: ignore[reportUnknownArgumentType]
-        for name, value in made[table].items():
+        checked_settings[table] = {**settings}  # pyright: ignore[reportUnknownArgumentType]
+        for name, value in checked_settings[table].items():
             _check(str(table), str(name), value)
-    return made
+    return checked_settings
 
 
 def _check(table: str, name: str, value: Any) -> None:
@@ -554,18 +554,18 @@ class DistributedStrategy:
         for key in given:
             if name in _KEYS and key not in _KEYS[name]:
                 raise ValueError(f"{name}_configs has no {key!r}{did_you_mean(str(key), _KEYS[name])}")
-        held, made = vars(self)[f"{name}_configs"], dict[str, Any]()
-        if name == "a_sync" and given.get("k_steps") == -1 < held["k_steps"]:
+        old_configs, new_configs = vars(self)[f"{name}_configs"], dict[str, Any]()
+        if name == "a_sync" and given.get("k_steps") == -1 < old_configs["k_steps"]:
             raise ValueError("a_sync_configs['k_steps'] is 0, or for geo-SGD more, once a_sync has been set; not -1")
         defaults = (_KEYS | _KEPT)[name]
         for key, value in given.items():
             full, said = f"{name}.{key}", f"{name}_configs[{key!r}]"
             if full in _COUNTS and (type(value) is not int or value < _COUNTS[full]):
                 raise ValueError(f"{said} is a whole number from {_COUNTS[full]} on, not {value!r}")
-            made[key] = _like(defaults[key], value, said) if key in defaults else value
-            if full in _WITHOUT_EFFECT and made[key] != held[key]:
-                warn_unused(said, made[key], _WITHOUT_EFFECT[full])
-        return {**held, **made}
+            new_configs[key] = _like(defaults[key], value, said) if key in defaults else value
+            if full in _WITHOUT_EFFECT and new_configs[key] != old_configs[key]:
+                warn_unused(said, new_configs[key], _WITHOUT_EFFECT[full])
+        return {**old_configs, **new_configs}
 
     def __repr__(self) -> str:
         lines = [f"{name} = {value!r}" for name, value in sorted(vars(self).items()) if not name.startswith("_")]
@@ -585,13 +585,13 @@ class DistributedStrategy:
             self.a_sync_configs = {"k_steps": _AUTO_STEPS if given.type == "SGD" else 0}
         if with_servers and hasattr(given, "decay_on_servers"):
             given.decay_on_servers(self.a_sync_configs["lr_decay_steps"])
-        made: Any = self._replace_optimizer(given)
+        result: Any = self._replace_optimizer(given)
         if self.recompute:
             checkpoints = self.recompute_configs["checkpoints"]
             if not checkpoints:
                 raise ValueError('DistributedStrategy.recompute needs recompute_configs["checkpoints"]')
-            made = RecomputeOptimizer(made)
-            made._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
+            result = RecomputeOptimizer(result)
+            result._set_checkpoints(list(checkpoints))  # pyright: ignore[reportPrivateUsage]
         configs = self.gradient_merge_configs
         if self.gradient_merge and configs["k_steps"] > 1:
             if with_servers and self.a_sync and self.a_sync_configs["k_steps"] > 0:
@@ -599,30 +599,34 @@ class DistributedStrategy:
                     "DistributedStrategy.gradient_merge with geo-SGD", "set a_sync_configs['k_steps'] to 0"
                 )
             kind = MergeForServers if with_servers else GradientMerge
-            made = kind(made, configs["k_steps"], configs["avg"])
-        return made
+            result = kind(result, configs["k_steps"], configs["avg"])
+        return result
 
     def _replace_optimizer(self, given: Any) -> Any:
         """Lars in place of Momentum and Lamb in place of Adam, where the strategy says so; other
         optimizers unchanged.
         """
-        kept = {"parameter_list": given._parameters, "grad_clip": given._grad_clip, "name": given._name or None}
+        kept_settings = {
+            "parameter_list": given._parameters,
+            "grad_clip": given._grad_clip,
+            "name": given._name or None,
+        }
         if self.lars and isinstance(given, fluid.Momentum):
             configs = self.lars_configs
             if configs["epsilon"]:
                 raise unsupported_error("lars_configs with epsilon", "leave it at 0")
             numbers = configs["lars_coeff"], configs["lars_weight_decay"]
-            kept["regularization"] = given.regularization
-            lars = fluid.LarsMomentum(given._learning_rate, given.settings["momentum"], *numbers, **kept)
+            kept_settings["regularization"] = given.regularization
+            lars = fluid.LarsMomentum(given._learning_rate, given.settings["momentum"], *numbers, **kept_settings)
             lars.settings["exclude"] = _naming(configs["exclude_from_weight_decay"])
             return lars
         if self.lamb and isinstance(given, fluid.Adam):
             configs, settings = self.lamb_configs, given.settings
             numbers = configs["lamb_weight_decay"], settings["beta1"], settings["beta2"], settings["epsilon"]
             left = _naming(configs["exclude_from_weight_decay"])
-            kept["exclude_from_weight_decay_fn"] = _by_name(left)
-            kept["regularization"] = given.regularization
-            lamb = fluid.Lamb(given._learning_rate, *numbers, **kept)
+            kept_settings["exclude_from_weight_decay_fn"] = _by_name(left)
+            kept_settings["regularization"] = given.regularization
+            lamb = fluid.Lamb(given._learning_rate, *numbers, **kept_settings)
             lamb.settings["later"] = settings.get("later", False)
             return lamb
         return given
