@@ -272,8 +272,8 @@ WAIT_BROADCASTS = _declare(
 )
 AVERAGE = _declare(
     "average-gradients",
-    "The gradient of the loss is divided by the number of trainers, which makes the sums of all gradients means; where "
-    "a backward of the user's own is not linear, each gradient is divided.",
+    "The gradient of the loss is divided by the number of trainers, which makes the sums of all gradients means; in "
+    "mode ddp each gradient is divided where a backward of the user's own is not linear.",
 )
 SUM_GRADIENT = _declare(
     "sum-gradient",

@@ -9,7 +9,6 @@ from pstranspile.compiler.analysis.reductions import (
     find_reductions,
     finished_gradients,
     has_role,
-    is_linear_backward,
     is_loss_gradient,
     reads_of,
 )
@@ -47,39 +46,42 @@ class GradAllreduce(CollectiveMode):
         return sum_gradients(program, reductions, trainers, rings)
 
 
-def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
+def sum_gradients(
+    program: Program, reductions: Sequence[Reduction], trainers: int, rings: int, *, of_loss: bool = True
+) -> Program:
     """The main program of every trainer.
 
-    The gradient of the loss is divided by `trainers`, or each gradient in `reductions` if they are not linear in that
-    of the loss. Each is summed right after the op that finishes it. The streams of all rings are waited for before
-    anything reads a sum, before the first update, and at
-    the end of a program that does neither.
+    The gradient of the loss is divided by `trainers`, or, without `of_loss`, each gradient in `reductions`. Each of
+    these is summed right after the op that finishes it. The streams of all rings are waited for before anything reads a
+    sum, before the first update, and at the end of a program that does neither.
     """
     block = program.main_block
-    ops = tuple(_with_sums(program, reductions, trainers, rings))
+    ops = tuple(_with_sums(program, reductions, trainers, rings, of_loss))
     return program.with_main_block(block._replace(ops=ops))
 
 
-def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Iterator[Op]:
+def _with_sums(
+    program: Program, reductions: Sequence[Reduction], trainers: int, rings: int, of_loss: bool
+) -> Iterator[Op]:
     after: dict[int, list[Reduction]] = {}
     for reduction in reductions:
         after.setdefault(reduction.after_op, []).append(reduction)
     waiting: set[str] = set()
-    named, is_linear = "", is_linear_backward(program)
+    named = ""
     for index, op in enumerate(program.main_block.ops):
         if named and (has_role(op, OpRole.OPTIMIZE) or (waiting and not waiting.isdisjoint(reads_of(program, op)))):
             yield from wait_for_rings(named, rings, OpRole.BACKWARD, derived_origin(op.origin, WAIT_SUMS))
             waiting.clear()
             named = ""
         yield op
-        if is_loss_gradient(op) and is_linear:
+        if is_loss_gradient(op) and of_loss:
             yield _divide(next(iter(op.output_names)), trainers, op.origin)
         pairs = finished_gradients(op)
         if pairs and not named:
             named = pairs[-1][1]  # as in Fluid: the last gradient of the first op that finishes gradients
         sums = after.get(index, ())
         if sums:
-            for reduction in () if is_linear else sums:
+            for reduction in () if of_loss else sums:
                 yield _divide(reduction.variable, trainers, op.origin)
             waiting.update(reduction.variable for reduction in sums)
             origin = derived_origin(op.origin, SUM_GRADIENT)
