@@ -57,7 +57,7 @@ def ours(name: str) -> str:
     return HERE + rest.removeprefix("fluid") if rest.split(".")[0] == "fluid" else f"{HERE}.paddle.{rest}"
 
 
-class _AbsentModule(ModuleType):
+class AbsentModule(ModuleType):
     """A module of Fluid that this package lacks: a name imported from it raises an error where it is used."""
 
     def __getattr__(self, name: str) -> Any:
@@ -76,7 +76,7 @@ class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module of this package, or an empty module if there is none."""
         if self._target is None:
-            made = _AbsentModule(spec.name)
+            made = AbsentModule(spec.name)
             made.__path__ = []
             return made
         module = import_module(self._target)

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from pstranspile.fluid.aliases import install
+from pstranspile.fluid.aliases import AbsentModule, install
 from pstranspile.fluid.missing import Missing, NotHere, fluid_names, why_not
 from pstranspile.ir.diagnostics import did_you_mean
 
@@ -477,7 +477,7 @@ def _status_of(dotted: str) -> tuple[str, str]:
             return _of_class(member, part)
         else:
             return _of_object(member, part)
-        if isinstance(member, Missing) or type(member).__name__ == "_AbsentModule":
+        if isinstance(member, Missing | AbsentModule):
             return MISSING, _why_missing(member, part)
     refusal = _refusal_of(member)
     if refusal:
@@ -512,7 +512,7 @@ def _member(module: ModuleType, name: str, part: str) -> Any:
             made = import_module(f"{name}.{part}")
         except ModuleNotFoundError:
             raise problem from None
-        if type(made).__name__ == "_AbsentModule" and part not in fluid_names().get(name.removeprefix("paddle."), ()):
+        if isinstance(made, AbsentModule) and part not in fluid_names().get(name.removeprefix("paddle."), ()):
             raise problem
         return made
 
