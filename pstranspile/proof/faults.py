@@ -47,7 +47,7 @@ class UpdateLedger(ServerListener):
     """
 
     def __init__(self, cluster: Cluster | None = None):
-        self.sent_gradients: dict[Entry, Any] = {}
+        self.sent: dict[Entry, Any] = {}
         """The gradients that were sent. The ledger keeps each value, so that an object identifies its gradient."""
         self.send_barriers: set[tuple[str, int, int]] = set()
         """Server, step and trainer of every send barrier sent."""
@@ -68,9 +68,9 @@ class UpdateLedger(ServerListener):
             return
         if message.kind == SEND:
             entry = Entry(message.target, message.step, message.trainer, message.variable)
-            if entry in self.sent_gradients:
+            if entry in self.sent:
                 self.doubled.append(entry)
-            self.sent_gradients[entry] = message.payload
+            self.sent[entry] = message.payload
         elif message.kind == SEND_BARRIER:
             self.send_barriers.add((message.target, message.step, message.trainer))
 
@@ -89,14 +89,14 @@ class UpdateLedger(ServerListener):
             for variable, trainer, value in values:
                 entry = Entry(server, step, trainer, variable)
                 seen[entry] = seen.get(entry, 0) + 1
-                if entry not in self.sent_gradients:
+                if entry not in self.sent:
                     result.append(f"{_entry_label(entry)} was applied, but never sent in this step")
-                elif not _same_value(self.sent_gradients[entry], value):
+                elif not _same_value(self.sent[entry], value):
                     result.append(f"{_entry_label(entry)} was applied with another value than was sent")
                 elif (server, step, trainer) not in self.send_barriers:
                     result.append(f"{_entry_label(entry)} was applied, but its trainer did not report")
         result += [f"{_entry_label(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
-        for entry in self.sent_gradients:
+        for entry in self.sent:
             if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.send_barriers:
                 result.append(f"{_entry_label(entry)} was lost")
         return result

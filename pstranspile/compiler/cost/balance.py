@@ -257,18 +257,19 @@ def _improve(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -
     """Moves an item from the busiest server, or exchanges one with another server's, as long as that lowers the
     load.
     """
+    weights, memories = [item.moved.total for item in items], [item.memory for item in items]
     for _ in range(_ROUNDS):
         busiest = max(range(len(filling.loads)), key=lambda server: (filling.loads[server], -server))
         best: tuple[float, int, int | None, int] | None = None
         others = sorted(number for number, server in placed.items() if server != busiest)
         for number in sorted(number for number, server in placed.items() if server == busiest):
-            weight, memory = items[number].moved.total, items[number].memory
+            weight, memory = weights[number], memories[number]
             for server, load in enumerate(filling.loads):
                 if server != busiest and filling.room[server] >= memory:
                     best = _better(best, max(filling.loads[busiest] - weight, load + weight), number, None, server)
             for other in others:
-                server, change = placed[other], weight - items[other].moved.total
-                more = memory - items[other].memory
+                server, change = placed[other], weight - weights[other]
+                more = memory - memories[other]
                 if change > 0 and filling.room[server] >= more and filling.room[busiest] >= -more:
                     level = max(filling.loads[busiest] - change, filling.loads[server] + change)
                     best = _better(best, level, number, other, server)
@@ -277,9 +278,8 @@ def _improve(items: Sequence[Item], placed: dict[int, int], filling: _Servers) -
         _, number, other, server = best
         for moving, source, target in ((number, busiest, server), (other, server, busiest)):
             if moving is not None:
-                item = items[moving]
-                filling.take(source, -item.moved.total, -item.memory)
-                filling.take(target, item.moved.total, item.memory)
+                filling.take(source, -weights[moving], -memories[moving])
+                filling.take(target, weights[moving], memories[moving])
                 placed[moving] = target
 
 
