@@ -179,11 +179,11 @@ def beside_torchrec(seed: int, ranks: int, batch: int, width: int) -> None:
     def of_batch(ids: Any) -> Callable[[int, int], float]:
         return lambda start, stop: float(((ids >= start) & (ids < stop)).sum())
 
-    predicted, measured_of = [*map(of_counts, moved)], [of_batch(feed[f"id_{number}"]) for number in range(len(names))]
+    predicted, in_batch = [*map(of_counts, moved)], [of_batch(feed[f"id_{number}"]) for number in range(len(names))]
     for name, placed, seconds in (("cost", ours, took), ("TorchRec", theirs, took_theirs)):
         print(
             f"26 tables, {ranks} ranks, seed {seed}: {name} {skew(placed, predicted, ranks):.3f} of the mean, "
-            f"{skew(placed, measured_of, ranks):.3f} in a batch, {seconds:.2f} s to plan",
+            f"{skew(placed, in_batch, ranks):.3f} in a batch, {seconds:.2f} s to plan",
             flush=True,
         )
 
@@ -199,10 +199,10 @@ def step(rate: str, place: Path, runs: int, seed: int) -> None:
         for method in found:
             compiled = ps.compile(module, job_of(method, machines, batch, names, str(place)))
             cost = ps.cost(compiled)
-            skew = cost.of_mean(cost.busiest)
+            busiest_load = cost.of_mean(cost.busiest)
             with paced(roles, parse_link(rate).bytes_per_second):
                 _, took = measured(compiled, joined(feed, 4), 20)
-                told = f"{took * 1e3:.1f} ms a step, the busiest server {skew:.2f} of the mean"
+                told = f"{took * 1e3:.1f} ms a step, the busiest server {busiest_load:.2f} of the mean"
                 print(f"{method}: {told}", flush=True)
             found[method] = min(found[method], took)
     print(f"a step over {rate} with cost takes {found['cost'] / found['RoundRobin']:.2f} of that with RoundRobin")

@@ -1,6 +1,8 @@
 """Imports point one way, and nothing heavy is imported before it is needed."""
 
 import ast
+import dataclasses
+import importlib
 import os
 import re
 import subprocess
@@ -250,3 +252,17 @@ def test_outputs_do_not_depend_on_the_hash_seed(tmp_path: Path):
 @pytest.mark.parametrize("folder", WINGS)
 def test_the_architecture_names_every_wing(folder: str):
     assert f"`{folder}`" in (ROOT / "ARCHITECTURE.md").read_text(), f"ARCHITECTURE.md does not say what {folder} is for"
+
+
+def test_python_3_10_takes_the_defaults_of_dataclasses():
+    """It refuses every list, dict and set, also of a class that can be hashed; later ones take these."""
+    with_dataclasses = [path for path in FILES if "@dataclass" in path.read_text(encoding="utf-8")]
+    classes = {
+        kind
+        for path in with_dataclasses
+        for kind in vars(importlib.import_module(module_name(path))).values()
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__module__.startswith("pstranspile.")
+    }
+    defaults = {(kind, each.name): each.default for kind in classes for each in dataclasses.fields(kind)}
+    assert len(classes) > 20
+    assert not [place for place, value in defaults.items() if isinstance(value, list | dict | set)]

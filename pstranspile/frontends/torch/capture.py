@@ -30,7 +30,7 @@ from pstranspile.frontends.torch.packed import noted_packs, whole_sequences
 from pstranspile.frontends.torch.refusals import calling_line, is_own, line_of, refusal, require_arguments, user_place
 from pstranspile.frontends.torch.trial_steps import (
     Checks,
-    Held,
+    HeldState,
     ObservedStep,
     as_before,
     inline_checkpoints,
@@ -759,7 +759,7 @@ def _captured_graph(exported: Any, names: Sequence[str], guards: Sequence[Guard]
     return Captured(nodes, parameters, buffers, constants, inputs, changed, losses[0].name, tuple(guards))
 
 
-def _with_own(made: Captured, model: Any, held: Held) -> Captured:
+def _with_own(made: Captured, model: Any, held: HeldState) -> Captured:
     """The graph, in which parameters and buffers of the model that its code takes from a list or a closure are what
     they are, and no constants. Raises DiagnosticError (`torch-op`) for another tensor with the memory of one.
     """

@@ -979,7 +979,7 @@ def _of_row_groups(node: Any) -> bool:
 @defines("_grouped_mm.default", "grouped_mm_fallback.default", needed=_of_row_groups)
 def _grouped_product(rows: Any, matrices: Any, offs: Any, *_: Any, **__: Any) -> Any:
     """The product of each row and the matrix of its group; group `i` has the rows until `offs[i]`, and those after the
-    last one give zeros. It is computed from a matrix for each row, as PyTorch's own layers of experts do without it.
+    last one give zeros. Each row takes a copy of its matrix.
     """
     torch = _torch()
     groups = (torch.arange(rows.shape[0]).unsqueeze(1) >= offs.unsqueeze(0)).sum(1)

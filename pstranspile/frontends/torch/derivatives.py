@@ -196,7 +196,7 @@ def _refused(message: str) -> DiagnosticError:
 def exported_backwards(torch: Any, calls: Sequence[Call]) -> Generator[None]:
     """Has an export that runs the code have the backwards of functions in its graph. `calls` are those of a step."""
     within: list[Any] = []
-    kept: list[_Kept] = []
+    kept: list[_SavedTensor] = []
     count = 0
 
     def apply_and_mark(own: Callable[..., Any], function: Any, arguments: Sequence[Any], named: Any) -> Any:
@@ -224,7 +224,7 @@ def exported_backwards(torch: Any, calls: Sequence[Call]) -> Generator[None]:
             raise DiagnosticError([error("torch-op", message, one.place, notes=[CALLED])])
 
 
-class _Kept(NamedTuple):
+class _SavedTensor(NamedTuple):
     """A tensor that a function keeps for its backward, as it is at the end of its call."""
 
     function: str
@@ -233,16 +233,16 @@ class _Kept(NamedTuple):
     place: Location | None
 
 
-def _kept_by(torch: Any, function: Any, context: _Context) -> Iterator[_Kept]:
+def _kept_by(torch: Any, function: Any, context: _Context) -> Iterator[_SavedTensor]:
     """The tensors in what forward and backward have in common."""
     place = user_line("".join(traceback.format_stack()))
     for value in vars(context).values():
         for one in cast("Sequence[Any]", value) if isinstance(value, tuple | list) else (value,):
             if isinstance(one, torch.Tensor):
-                yield _Kept(function.__name__, one, one._version, place)
+                yield _SavedTensor(function.__name__, one, one._version, place)
 
 
-def _marked(torch: Any, call: Call, given: Sequence[Any], kept_tensors: list[_Kept]) -> Any:
+def _marked(torch: Any, call: Call, given: Sequence[Any], kept_tensors: list[_SavedTensor]) -> Any:
     """What a call of a function gives, with the backward in the graph if it has one. Adds to `kept_tensors`."""
     function, context = call.function, _Context(call.needed)
     inner = [one.detach() if isinstance(one, torch.Tensor) else one for one in given]

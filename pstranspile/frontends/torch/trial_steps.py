@@ -52,7 +52,7 @@ _WITHOUT_AUTOCAST = Note("torch.autocast(..., enabled=False), in a model that is
 """What is said of code that has torch compute in half precision."""
 
 
-def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> Any:
+def require_shown(torch: Any, model: Any, step: ObservedStep, held: RestoredState) -> Any:
     """What a step gives, None if it fails. Raises DiagnosticError (`torch-op`) if a graph would not show all that it
     does.
 
@@ -85,19 +85,19 @@ def require_shown(torch: Any, model: Any, step: ObservedStep, held: Kept) -> Any
         return first
 
 
-class Kept(NamedTuple):
+class RestoredState(NamedTuple):
     """What is as before after `as_before`."""
 
-    held: Held
+    held: HeldState
     """What the model and the loss held."""
     again: Callable[[], None]
     """Has parameters, buffers and the random numbers of torch be as before."""
 
 
 @contextmanager
-def as_before(torch: Any, model: Any, called: Any) -> Generator[Kept]:
+def as_before(torch: Any, model: Any, called: Any) -> Generator[RestoredState]:
     """Has a model and a loss, with all that they hold, and random numbers be as before after the block."""
-    everything = Held(torch, _roots(model, called))
+    everything = HeldState(torch, _roots(model, called))
     own = [(name, getattr(one, kind)) for name, one in model.named_modules() for kind in ("_parameters", "_buffers")]
     devices = torch.cuda.is_available() and torch.cuda.is_initialized()
     states = (torch.random.get_rng_state(), torch.cuda.get_rng_state_all() if devices else None)
@@ -111,7 +111,7 @@ def as_before(torch: Any, model: Any, called: Any) -> Generator[Kept]:
             torch.cuda.set_rng_state_all(states[1])
 
     try:
-        yield Kept(everything, restore_state)
+        yield RestoredState(everything, restore_state)
     finally:
         restore_state()
         everything.put_back()
@@ -124,7 +124,7 @@ def make_lazy(torch: Any, model: Any, step: ObservedStep) -> None:
     tensors = [*model.parameters(), *model.buffers()]
     if not any(map(torch.nn.parameter.is_lazy, tensors)):
         return
-    held = Held(torch, [("", one) for one in tensors if not torch.nn.parameter.is_lazy(one)])
+    held = HeldState(torch, [("", one) for one in tensors if not torch.nn.parameter.is_lazy(one)])
     with suppress(Exception), torch.no_grad():  # the export tells what is wrong with the code
         step.loss()
     held.put_back()
@@ -389,12 +389,12 @@ def _only_raises(node: ast.AST) -> TypeGuard[ast.If]:
 # What a second step tells.
 
 
-def _require_same(torch: Any, model: Any, step: ObservedStep, first: Any, before: Kept) -> None:
+def _require_same(torch: Any, model: Any, step: ObservedStep, first: Any, before: RestoredState) -> None:
     """Raises DiagnosticError if a second step from the same parameters and buffers, with the same random numbers, fails
     or has another loss; warns of a state that is another after it.
     """
     before.again()
-    held, place = Held(torch, _roots(model, step.called)), line_of(step.called)
+    held, place = HeldState(torch, _roots(model, step.called)), line_of(step.called)
     try:
         with inline_checkpoints(torch):
             second = step.loss()
@@ -459,7 +459,7 @@ class _Record(NamedTuple):
     """A copy of what it held."""
 
 
-class Held:
+class HeldState:
     """The values that objects hold, as they are: attributes of modules and of the user's own objects, elements of
     containers, elements of tensors, what functions take from around them, and the states of random number generators.
     """

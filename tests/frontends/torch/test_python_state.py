@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from pstranspile.frontends.torch import trial_steps  # noqa: E402
-from pstranspile.frontends.torch.trial_steps import Held  # noqa: E402
+from pstranspile.frontends.torch.trial_steps import HeldState  # noqa: E402
 
 
 def zero(tensor):
@@ -46,7 +46,7 @@ THINGS = {
 def test_a_change_is_seen_and_put_back(kind):
     make, change = THINGS[kind]
     thing = make()
-    before = Held(torch, [("thing", thing)])
+    before = HeldState(torch, [("thing", thing)])
     assert not before.changed_paths()
     change(thing)
     assert before.changed_paths()
@@ -64,7 +64,7 @@ def test_a_change_is_seen_and_put_back(kind):
     ],
 )
 def test_what_is_not_changed_is_left(thing, recwarn):
-    before = Held(torch, [("thing", thing())])
+    before = HeldState(torch, [("thing", thing())])
     assert not before.changed_paths()
     before.put_back()
     assert not [one for one in recwarn if "before the trace" in str(one.message)]
@@ -74,7 +74,7 @@ def test_what_can_not_be_put_back_is_told():
     values = np.ones(3)
     fixed = values.view()
     fixed.flags.writeable = False
-    before = Held(torch, [("net.fixed", fixed)])
+    before = HeldState(torch, [("net.fixed", fixed)])
     values[0] = 2
     with pytest.warns(UserWarning, match=r"^net\.fixed holds another value than before the trace, and can't take"):
         before.put_back()
@@ -83,4 +83,4 @@ def test_what_can_not_be_put_back_is_told():
 def test_more_objects_than_are_looked_at_are_told(monkeypatch):
     monkeypatch.setattr(trial_steps, "_MOST", 3)
     with pytest.warns(UserWarning, match="hold over 3 objects; whether steps change the others is not seen"):
-        Held(torch, [("", [[1], [2], [3], [4]])])
+        HeldState(torch, [("", [[1], [2], [3], [4]])])
