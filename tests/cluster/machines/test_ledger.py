@@ -30,7 +30,7 @@ def test_sound_books():
     cluster, ledger, server = started()
     ended(cluster)
     assert ledger.problems() == []
-    assert len(ledger.sent_gradients) == 3 * 2 * len(server.update_blocks.needed_variables("main")) / 2
+    assert len(ledger.sent) == 3 * 2 * len(server.update_blocks.needed_variables("main")) / 2
 
 
 @pytest.mark.parametrize(

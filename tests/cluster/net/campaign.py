@@ -130,14 +130,14 @@ class Campaign:
                     last[server, trainer, process] = step
                 else:
                     server, step, trainer, variable, value = fields
-                    books.sent_gradients[Entry(server, step, trainer, variable)] = value
+                    books.sent[Entry(server, step, trainer, variable)] = value
         lost: set[tuple[str, int, int]] = set()
         for (server, trainer, process), step in last.items():
             if process != lives[f"trainer_{trainer}"][-1]:
                 lost.add((server, step, trainer))
         known = {(e.server, e.step, e.trainer) for e in _applied(books)}
-        for entry in [e for e in books.sent_gradients if (e.server, e.step, e.trainer) in lost - known]:
-            del books.sent_gradients[entry]
+        for entry in [e for e in books.sent if (e.server, e.step, e.trainer) in lost - known]:
+            del books.sent[entry]
         return books.problems()
 
 

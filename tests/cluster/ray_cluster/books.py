@@ -68,8 +68,8 @@ class Books:
                 else:
                     trainer, variable, value = fields
                     entry = Entry(server, step, trainer, variable)
-                    assert entry not in books.sent_gradients
-                    books.sent_gradients[entry] = value
+                    assert entry not in books.sent
+                    books.sent[entry] = value
         assert books.applied
         assert books.send_barriers
         return books.problems()
