@@ -20,8 +20,22 @@ AS_ROWS = "@as_rows"
 """The attribute that makes a lookup's gradient op give only the rows that were looked up, instead of a dense gradient.
 
 A sum of such gradients and the optimizer that reads them have the attribute as well. It promises that all other rows
-are 0.
+are 0. Where `few_rows` is false the gradient is dense all the same.
 """
+
+FEWEST_ELEMENTS = 1 << 13
+"""Up to this many elements of a table, to make its zeros and to read them takes less time than to handle rows."""
+
+LARGE_TABLE = 1 << 15
+"""Above this many elements of a table, its gradient has rows however many were looked up."""
+
+_ROW_SHARE = 8
+"""In a smaller table, one of so many rows may be looked up by an op for its gradient to have rows."""
+
+
+def few_rows(count: int, table: Array) -> bool:
+    """Whether a gradient of `count` looked-up rows is handled faster as rows than as a dense array."""
+    return table.size > LARGE_TABLE or count * _ROW_SHARE <= len(table)
 
 
 class RowsNotFound(Exception):

@@ -23,6 +23,7 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
 from pstranspile.runtime.arithmetic import same_everywhere
 from pstranspile.runtime.kernels.kernel import Value
+from pstranspile.runtime.kernels.rows import AS_ROWS
 from pstranspile.runtime.run.bound_ops import BoundOp
 
 LARGEST = 1 << 15
@@ -207,7 +208,7 @@ def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list
 def _kind(program: Program, bound: BoundOp) -> object:
     """A key that is equal for optimizer ops that may run together; None for any other op."""
     slots, schema, op = _slots(program, bound), schema_of(bound.op.type), bound.op
-    if slots is None or schema is None or not _is_small(program, op.inputs["Param"][0]):
+    if slots is None or schema is None or AS_ROWS in op.attrs or not _is_small(program, op.inputs["Param"][0]):
         return None
     attrs = tuple(op.attrs.get(name, schema.defaults.get(name)) for name in schema.attrs)
     return op.type, attrs, slots, tuple(_variables([bound], slots.shared_slots))

@@ -36,10 +36,10 @@ from pstranspile.runtime.arithmetic import FUNCTIONS, NUMBERS, either
 from pstranspile.runtime.kernels.kernel import OVER, Value, kernel_of
 from pstranspile.runtime.kernels.math.elementwise import OVER_TERM
 from pstranspile.runtime.kernels.programs.io import FEEDING
-from pstranspile.runtime.kernels.rows import AS_ROWS
+from pstranspile.runtime.kernels.rows import AS_ROWS, FEWEST_ELEMENTS, LARGE_TABLE
 from pstranspile.runtime.kernels.tables.embedding import LOOKUP_GRADIENTS
 from pstranspile.runtime.run.bound_ops import EMPTY_NAME, BoundOp, bind, lod_sources, present
-from pstranspile.runtime.run.fused_updates import LARGEST, Group, find_groups
+from pstranspile.runtime.run.fused_updates import Group, find_groups
 from pstranspile.runtime.values import LoDTensor
 
 # The local variables of generated code, with the knowledge about their values and the place of a value's LoD.
@@ -262,7 +262,8 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
                 read[name].append(op)
     result: set[str] = set()
     for op in program.main_block.ops:
-        if not _takes_rows(op) or not _is_large(program, op.inputs["Param"][0]):
+        least = _rows_above(op)
+        if least is None or not _is_larger(program, op.inputs["Param"][0], least):
             continue
         names = list(_made_from(op.inputs["Grad"][0], written))
         single_use = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
@@ -279,8 +280,15 @@ def bind_as_rows(op: Op) -> BoundOp:
     return rows._replace(run=either(rows.run, dense.run), run_any=either(rows.run_any, dense.run_any))
 
 
-def _takes_rows(op: Op) -> bool:
-    return op.type in ("sgd", "adam") or (op.type == "adagrad" and real(with_defaults(op), "epsilon") > 0)
+def _rows_above(op: Op) -> int | None:
+    """The number of elements above which the gradient of an optimizer op's parameter may be rows; None if it may not.
+
+    Adam changes all elements of its moments in any case, so that rows pay off in large tables only.
+    """
+    if op.type == "adam":
+        return LARGE_TABLE
+    takes_rows = op.type == "sgd" or (op.type == "adagrad" and real(with_defaults(op), "epsilon") > 0)
+    return FEWEST_ELEMENTS if takes_rows else None
 
 
 def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:
@@ -299,9 +307,9 @@ def _is_lookup(makers: list[Op]) -> bool:
     return len(makers) == 1 and makers[0].type in LOOKUP_GRADIENTS and not flag(makers[0], "is_sparse")
 
 
-def _is_large(program: Program, name: str) -> bool:
+def _is_larger(program: Program, name: str, least: int) -> bool:
     var = program.main_block.vars.get(name)
-    return var is not None and var.kind is VarKind.LOD_TENSOR and var.tensor is not None and prod(var.shape) > LARGEST
+    return var is not None and var.kind is VarKind.LOD_TENSOR and var.tensor is not None and prod(var.shape) > least
 
 
 def _is_temporary(program: Program, name: str) -> bool:

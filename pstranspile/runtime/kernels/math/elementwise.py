@@ -21,7 +21,7 @@ from pstranspile.runtime.kernels.numeric import (
     sum_to,
     truncated_quotient,
 )
-from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, sum_tables
+from pstranspile.runtime.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, scatter, sum_tables
 from pstranspile.runtime.values import Array, LoDTensor, SelectedRows
 
 register_ufuncs(
@@ -239,13 +239,16 @@ def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
 
 @kernel("sum", inline=_plain_sum, new=True)
 def _sum_values(op: Op) -> Run:
-    add_up = sum_tables if AS_ROWS in op.attrs else merge_rows
+    of_tables = AS_ROWS in op.attrs
+    add_up = sum_tables if of_tables else merge_rows
     spare: Any = op.attrs.get(OVER_TERM)
 
     def run(X: list[Any]) -> Any:
         terms = [term for term in X if term is not None]
         if not terms:
             raise ValueError("none of X has a value")
+        if of_tables and (arrays := [term for term in terms if isinstance(term, np.ndarray)]):
+            terms = [scatter(term, arrays[0].shape) if isinstance(term, SelectedRows) else term for term in terms]
         if terms and isinstance(terms[0], list):
             return _sum_of_arrays(terms)
         sparse = [term for term in terms if isinstance(term, SelectedRows)]

@@ -31,6 +31,7 @@ from pstranspile.runtime.kernels.rows import (
     AS_ROWS,
     add_rows,
     cut_any_ids,
+    few_rows,
     find_rows,
     in_sections,
     in_use,
@@ -115,7 +116,7 @@ def _lookup_grad(op: Op) -> Run:
                 _require_rows(table, rows)
             return given(SelectedRows(rows, value, height))
         kept = rows != padding if padding >= 0 else slice(None)
-        if as_rows:
+        if as_rows and few_rows(len(rows), table):
             return SelectedRows(rows[kept], value[kept], height)
         total = np.zeros((height, *table.shape[1:]), table.dtype)
         add_rows(total, rows[kept], value[kept])
