@@ -252,14 +252,7 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
     """The gradients that may be sparse rows: results of lookups' gradient ops, or sums of such results, for the update
     of a large table, which nothing else reads.
     """
-    written: dict[str, list[Op]] = defaultdict(list)
-    read: dict[str, list[Op]] = defaultdict(list)
-    for block in program.blocks:
-        for op in block.ops:
-            for name in op.output_names:
-                written[name].append(op)
-            for name in op.input_names:
-                read[name].append(op)
+    written, read = _writers_and_readers(program)
     result: set[str] = set()
     for op in program.main_block.ops:
         least = _rows_above(op)
@@ -270,6 +263,38 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
         if single_use and all(_is_temporary(program, name) for name in names):
             result.update(names)
     return frozenset(result)
+
+
+def gradients_merged_by_readers(program: Program, fetches: Collection[str]) -> frozenset[str]:
+    """The gradients of lookups with `merge_rows` whose only reader, an optimizer, merges repeated rows in the same way,
+    so that the lookup's gradient op need not.
+    """
+    written, read = _writers_and_readers(program)
+    return frozenset(
+        name
+        for op in program.main_block.ops
+        if op.type in ("adagrad", "adam")
+        for name in op.inputs["Grad"]
+        if len(written[name]) == len(read[name]) == 1
+        and written[name][0].type in LOOKUP_GRADIENTS
+        and flag(written[name][0], "merge_rows")
+        and name not in fetches
+        and (var := program.main_block.vars.get(name)) is not None
+        and not var.persistable
+    )
+
+
+def _writers_and_readers(program: Program) -> tuple[dict[str, list[Op]], dict[str, list[Op]]]:
+    """The ops of all blocks that write, and that read, a variable."""
+    written: dict[str, list[Op]] = defaultdict(list)
+    read: dict[str, list[Op]] = defaultdict(list)
+    for block in program.blocks:
+        for op in block.ops:
+            for name in op.output_names:
+                written[name].append(op)
+            for name in op.input_names:
+                read[name].append(op)
+    return written, read
 
 
 def bind_as_rows(op: Op) -> BoundOp:
@@ -375,6 +400,7 @@ class Source(LocalValues):
         known = reads_of(program) if reads is None else reads
         self._read_names = known.union(fetches) if fetches else known
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
+        self.unmerged = gradients_merged_by_readers(program, fetches) if not block else frozenset[str]()
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
         self.variables_by_op = [self._touched_variables(op) for op in self.block.ops]
         self.users: defaultdict[str, list[int]] = defaultdict(list)
@@ -419,6 +445,8 @@ class Source(LocalValues):
         for slot in kernel.spares if kernel else ():
             if not any(name in self._read_names or self._persistable(name) for name in op.outputs.get(slot, ())):
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
+        if op.type in LOOKUP_GRADIENTS and not self.unmerged.isdisjoint(op.output_names):
+            op = op._replace(attrs=FrozenMap({**op.attrs, "merge_rows": False}))
         if not self.as_rows.isdisjoint((*op.input_names, *op.output_names)):
             return bind_as_rows(present(op, self.program, self.number))
         return bind(present(op, self.program, self.number))

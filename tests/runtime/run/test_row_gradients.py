@@ -90,6 +90,28 @@ def test_in_a_smaller_table_the_rows_are_few(optimizer: Any, counts: tuple[int, 
     assert len(source.as_rows) == 3
 
 
+@pytest.mark.parametrize(("optimizer", "merges"), [(Adagrad(0.1), False), (Adam(0.1), False), (SGD(0.1), True)])
+@pytest.mark.parametrize("rows", [4000, 20000])
+def test_repeated_rows_are_merged_once(optimizer: Any, merges: bool, rows: int):
+    """An optimizer that merges them itself gives the same numbers for a gradient in which they still repeat."""
+    model = L.Draft(seed=1)
+    ids = L.data(model, "a", [-1, 1], dtype=DType.INT64)
+    found = L.embedding(ids, (rows, 8), is_sparse=True, merge_rows=True, param_attr=L.ParamAttr("table"))
+    loss = L.mean(L.fc(found, 2, act="tanh"))
+    minimize(loss, optimizer)
+    module, scope = model.module(), Scope()
+    run(module["startup"], scope=scope)
+    source = steps_alike(module.main, scope, (loss.name,), "a").source
+    assert source is not None
+    (lookup,) = (bound.op for bound in source.bound if bound.op.type == "lookup_table_grad")
+    assert lookup.attrs["merge_rows"] is merges
+    with fluid_arithmetic():
+        steps_alike(module.main, scope, (loss.name,), "a")
+    seen = steps_alike(module.main, scope, (loss.name, "table@GRAD"), "a").source
+    assert seen is not None
+    assert seen.unmerged == frozenset()
+
+
 def test_they_are_dense_where_somebody_sees_the_zeros(monkeypatch: pytest.MonkeyPatch):
     main, loss, scope = program(SGD(0.1))
     assert steps_alike(main, scope, (loss, "table@GRAD")).source.as_rows == frozenset()  # pyright: ignore
