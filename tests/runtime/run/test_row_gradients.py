@@ -90,6 +90,17 @@ def test_in_a_smaller_table_the_rows_are_few(optimizer: Any, counts: tuple[int, 
     assert len(source.as_rows) == 3
 
 
+@pytest.mark.parametrize("optimizer", [SGD, Adagrad])
+@pytest.mark.parametrize("rate", [float("inf"), float("nan"), -0.1])
+@pytest.mark.parametrize("rows", [4000, 20000])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_rate_that_changes_rows_without_a_gradient_changes_them(optimizer: Any, rate: float, rows: int):
+    main, loss, scope = program(optimizer(0.1), rows=rows)
+    scope["table"][5] = -0.0
+    scope["learning_rate_0"] = np.array([rate], "float32")
+    steps_alike(main, scope, (loss,))
+
+
 @pytest.mark.parametrize(("optimizer", "merges"), [(Adagrad(0.1), False), (Adam(0.1), False), (SGD(0.1), True)])
 @pytest.mark.parametrize("rows", [4000, 20000])
 def test_repeated_rows_are_merged_once(optimizer: Any, merges: bool, rows: int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -345,6 +346,13 @@ def _each_once(part: SelectedRows) -> tuple[Array, Array, Array]:
 # Arrays are updated in place if the op reads and writes the same variable.
 
 
+def _with_zeros(param: Array, grad: Any, rate: Any) -> Any:
+    """A gradient that is rows in place of a dense one; dense where a learning rate that is negative or not finite
+    changes elements whose gradient is 0.
+    """
+    return scatter(grad, param.shape) if isinstance(grad, SelectedRows) and not 0 <= rate < math.inf else grad
+
+
 @kernel("sgd", "ParamOut")
 def _sgd(op: Op) -> Run:
     writable_arrays, replace, as_rows = arrays_to_update(op, "Param"), read_write_arrays(op), AS_ROWS in op.attrs
@@ -370,6 +378,8 @@ def _sgd(op: Op) -> Run:
 
     def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
         rate = first_number(LearningRate)
+        if as_rows:
+            Grad = _with_zeros(Param, Grad, rate)
         if isinstance(Grad, SelectedRows):
             return sparse(Param, Grad, rate)
         param, new = replace(Param, Grad)
@@ -772,7 +782,7 @@ def _adagrad(op: Op) -> Run:
     falling = real(op, "rate_decay") if "rate_decay" in op.attrs else 0.0
     epsilon = real(op, "epsilon")
     decay = real(op, "decay") if op.type == "decayed_adagrad" else None
-    writable_arrays = arrays_to_update(op, "Param Moment")
+    writable_arrays, as_rows = arrays_to_update(op, "Param Moment"), AS_ROWS in op.attrs
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, Moment: Array, Updates: Array | None = None
@@ -782,6 +792,8 @@ def _adagrad(op: Op) -> Run:
         if Updates is not None:
             rate = number_of(param)(rate / (1 + first_number(Updates) * falling))
 
+        if as_rows:
+            Grad = _with_zeros(Param, Grad, rate)
         sparse = decay is None and isinstance(Grad, SelectedRows)
 
         def step(g: Array, p: Array, m: Array) -> None:
