@@ -30,7 +30,7 @@ LARGE_TABLE = 1 << 15
 """Above this many elements of a table, its gradient has rows however many were looked up."""
 
 _ROW_SHARE = 8
-"""In a smaller table, one of so many rows may be looked up by an op for its gradient to have rows."""
+"""In a smaller table, a gradient has rows if an op has looked up at most one row in this many."""
 
 
 def few_rows(count: int, table: Array) -> bool:

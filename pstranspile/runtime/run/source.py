@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import IntEnum
 from math import prod
 from types import FunctionType, TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -248,11 +248,11 @@ def _is_list(bound: BoundOp, slot: str) -> bool:
 # reading the zeros.
 
 
-def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[str]:
+def gradients_as_rows(program: Program, fetches: Collection[str], uses: _Uses) -> frozenset[str]:
     """The gradients that may be sparse rows: results of lookups' gradient ops, or sums of such results, for the update
     of a large table, which nothing else reads.
     """
-    written, read = _writers_and_readers(program)
+    written, read = uses
     result: set[str] = set()
     for op in program.main_block.ops:
         least = _rows_above(op)
@@ -265,11 +265,11 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
     return frozenset(result)
 
 
-def gradients_merged_by_readers(program: Program, fetches: Collection[str]) -> frozenset[str]:
+def gradients_merged_by_readers(program: Program, fetches: Collection[str], uses: _Uses) -> frozenset[str]:
     """The gradients of lookups with `merge_rows` whose only reader, an optimizer, merges repeated rows in the same way,
     so that the lookup's gradient op need not.
     """
-    written, read = _writers_and_readers(program)
+    written, read = uses
     return frozenset(
         name
         for op in program.main_block.ops
@@ -284,8 +284,14 @@ def gradients_merged_by_readers(program: Program, fetches: Collection[str]) -> f
     )
 
 
-def _writers_and_readers(program: Program) -> tuple[dict[str, list[Op]], dict[str, list[Op]]]:
+class _Uses(NamedTuple):
     """The ops of all blocks that write, and that read, a variable."""
+
+    written: Mapping[str, list[Op]]
+    read: Mapping[str, list[Op]]
+
+
+def _uses_of(program: Program) -> _Uses:
     written: dict[str, list[Op]] = defaultdict(list)
     read: dict[str, list[Op]] = defaultdict(list)
     for block in program.blocks:
@@ -294,7 +300,7 @@ def _writers_and_readers(program: Program) -> tuple[dict[str, list[Op]], dict[st
                 written[name].append(op)
             for name in op.input_names:
                 read[name].append(op)
-    return written, read
+    return _Uses(written, read)
 
 
 def bind_as_rows(op: Op) -> BoundOp:
@@ -316,7 +322,7 @@ def _rows_above(op: Op) -> int | None:
     return FEWEST_ELEMENTS if takes_rows else None
 
 
-def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:
+def _made_from(gradient: str, written: Mapping[str, list[Op]]) -> Iterator[str]:
     """The gradient and, if it is a sum, its terms; "", which no op writes, in place of one that no lookup makes."""
     makers = written[gradient]
     yield gradient
@@ -399,8 +405,11 @@ class Source(LocalValues):
         self.not_plain = not_plain
         known = reads_of(program) if reads is None else reads
         self._read_names = known.union(fetches) if fetches else known
-        self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
-        self.unmerged = gradients_merged_by_readers(program, fetches) if not block else frozenset[str]()
+        self.as_rows = self.unmerged = frozenset[str]()
+        if not block:
+            uses = _uses_of(program)
+            self.as_rows = gradients_as_rows(program, fetches, uses)
+            self.unmerged = gradients_merged_by_readers(program, fetches, uses)
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
         self.variables_by_op = [self._touched_variables(op) for op in self.block.ops]
         self.users: defaultdict[str, list[int]] = defaultdict(list)
