@@ -201,10 +201,11 @@ typedef struct {
     const char *name, *types;
 } Ufunc;
 
-#define FLOAT32 11 /* numpy's number of the type */
+#define FLOAT32 11 /* numpy's numbers of types */
+#define FLOAT64 12
 
-/* numpy's function of a name and so many arguments for float32; it has none if `run` is NULL. */
-static Function function_of(PyObject *value, const char *name, int arguments) {
+/* numpy's function of a name and so many arguments for a type; it has none if `run` is NULL. */
+static Function function_of(PyObject *value, const char *name, int arguments, char type) {
     Function found = {NULL, NULL};
     const Ufunc *ufunc = (const Ufunc *)value;
     if (strcmp(Py_TYPE(value)->tp_name, "numpy.ufunc") || Py_TYPE(value)->tp_basicsize < (Py_ssize_t)sizeof(Ufunc) ||
@@ -214,18 +215,24 @@ static Function function_of(PyObject *value, const char *name, int arguments) {
     }
     for (int at = 0; at < ufunc->count; at++) {
         int fits = 1;
-        for (int place = 0; place < arguments; place++) fits &= ufunc->types[at * arguments + place] == FLOAT32;
+        for (int place = 0; place < arguments; place++) fits &= ufunc->types[at * arguments + place] == type;
         if (fits) return (Function){ufunc->functions[at], ufunc->data[at]};
     }
     return found;
 }
 
 static PyObject *py_use_numpy(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 3)) return NULL;
-    numpys.exp = function_of(a[0], "exp", 2);
-    numpys.tanh = function_of(a[1], "tanh", 2);
-    numpys.matmul = function_of(a[2], "matmul", 3);
-    if (!numpys.exp.run || !numpys.tanh.run) numpys.matmul.run = NULL; /* all of them, or none */
+    if (!has_arguments(given, 4)) return NULL;
+    numpys.exp = function_of(a[0], "exp", 2, FLOAT32);
+    numpys.exp_of_double = function_of(a[0], "exp", 2, FLOAT64);
+    numpys.log = function_of(a[1], "log", 2, FLOAT32);
+    numpys.log_of_double = function_of(a[1], "log", 2, FLOAT64);
+    numpys.tanh = function_of(a[2], "tanh", 2, FLOAT32);
+    numpys.matmul = function_of(a[3], "matmul", 3, FLOAT32);
+    if (!numpys.exp.run || !numpys.exp_of_double.run || !numpys.log.run || !numpys.log_of_double.run ||
+        !numpys.tanh.run) {
+        numpys.matmul.run = NULL; /* all of them, or none */
+    }
     return PyBool_FromLong(numpys.matmul.run != NULL);
 }
 
@@ -479,38 +486,67 @@ static PyObject *py_fold_runs(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return py_windows_of_runs(1, a, given);
 }
 
-/* The arguments are x, the weights of ends, going_on, starts, rows, sequences, every, what is written: of floats, and of
-   bytes (ahead) or floats (back). */
-static PyObject *py_chains(int back, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 9)) return NULL;
-    const Size sequences = PyLong_AsSsize_t(a[5]), every = PyLong_AsSsize_t(a[6]);
-    if (PyErr_Occurred()) return NULL;
-    Arrays arrays = {.count = 0};
-    Chains c = {.every = every};
-    c.x = memory(&arrays, a[0], 'f', 0, -1);
-    const Size n = c.x ? size_of(&arrays, 0) : 0, k = c.labels = width_of(&arrays, 0);
-    int done = numpys.matmul.run && n > 0 && every > 0 && sequences > 0 && sequences < INT32_MAX / k;
-    TAKE(c.end, memory(&arrays, a[1], 'f', 0, k));
-    done = done && is_matrix(&arrays, a[2], k, k, &c.going_on);
-    done = done && are_steps(&arrays, a[3], a[4], n / k, sequences, &c.steps);
-    TAKE(c.out, memory(&arrays, a[7], 'f', 1, n));
-    if (back) {
-        TAKE(c.behind, memory(&arrays, a[8], 'f', 1, n));
-    } else {
-        TAKE(c.counts, memory(&arrays, a[8], 'B', 1, n / k));
+static int are_classes(Size rows, const int64_t *labels, Size classes, int64_t ignored);
+
+/* Takes what both directions have in common: the label of each row, the offsets of sequences, which may be empty, and
+   the steps. `x` and the transitions, which the first two arrays hold, have been taken. */
+static int take_chains(Chains *c, Arrays *arrays, PyObject *const *a) {
+    const Size n = size_of(arrays, 0), k = c->labels = width_of(arrays, 0), all = k ? n / k : 0;
+    if (!numpys.matmul.run || k < 2 || !all || size_of(arrays, 1) != (k + 2) * k) return 0;
+    c->path = memory(arrays, a[0], 'q', 0, all);
+    c->offsets = c->path ? memory(arrays, a[1], 'q', 0, -1) : NULL;
+    c->runs = c->offsets ? size_of(arrays, arrays->count - 1) - 1 : 0;
+    if (c->runs < 1 || c->offsets[0] || c->offsets[c->runs] != all || !are_classes(all, c->path, k, -1)) return 0;
+    Size filled = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        if (c->offsets[run + 1] < c->offsets[run]) return 0;
+        filled += c->offsets[run + 1] > c->offsets[run];
     }
-    TAKE(c.spare, PyMem_Malloc(2 * sequences * k * sizeof(float)));
-    if (done && back) RUN(n, chains_back(&c));
-    if (done && !back) RUN(n, chains_ahead(&c));
+    return are_steps(arrays, a[2], a[3], all, filled, &c->steps) && c->steps.starts[1] == filled;
+}
+
+/* The arguments are x, transitions, labels, offsets, starts and rows of steps; exps, w_exps, out, logs and lasts. */
+static PyObject *py_chains_ahead(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 11)) return NULL;
+    Arrays arrays = {.count = 0};
+    Chains c = {.every = 1};
+    int done = 1;
+    TAKE(c.x, memory(&arrays, a[0], 'f', 0, -1));
+    TAKE(c.w, memory(&arrays, a[1], 'f', 0, -1));
+    done = done && take_chains(&c, &arrays, a + 2);
+    const Size k = c.labels, all = done ? c.offsets[c.runs] : 0;
+    TAKE(c.exps, memory(&arrays, a[6], 'f', 1, all * k));
+    TAKE(c.w_exps, memory(&arrays, a[7], 'f', 1, (k + 2) * k));
+    TAKE(c.out, memory(&arrays, a[8], 'f', 1, all * k));
+    TAKE(c.logs, memory(&arrays, a[9], 'f', 1, all));
+    TAKE(c.lasts, memory(&arrays, a[10], 'f', 1, c.steps.sequences * k));
+    TAKE(c.spare, PyMem_Malloc((2 * c.steps.sequences * k + k * k + 3 * all) * sizeof(float)));
+    if (done) RUN(all * k, chains_ahead(&c));
     PyMem_Free(c.spare);
     return finish(&arrays, done);
 }
 
-static PyObject *py_chains_ahead(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    return py_chains(0, a, given);
+/* The arguments are the exponentials of x and of transitions, labels, offsets, starts and rows of steps; alpha, the
+   gradient of each sequence, and the gradients of x and of transitions. */
+static PyObject *py_chains_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 10)) return NULL;
+    Arrays arrays = {.count = 0};
+    Chains c = {.every = 1};
+    int done = 1;
+    TAKE(c.x, memory(&arrays, a[0], 'f', 0, -1));
+    TAKE(c.w, memory(&arrays, a[1], 'f', 0, -1));
+    done = done && take_chains(&c, &arrays, a + 2);
+    const Size k = c.labels, all = done ? c.offsets[c.runs] : 0;
+    done = done && all - c.steps.sequences > 1; /* numpy multiplies a single row in another way */
+    TAKE(c.alpha, memory(&arrays, a[6], 'f', 0, all * k));
+    TAKE(c.run_grads, memory(&arrays, a[7], 'f', 0, c.runs));
+    TAKE(c.grad, memory(&arrays, a[8], 'f', 1, all * k));
+    TAKE(c.w_grad, memory(&arrays, a[9], 'f', 1, (k + 2) * k));
+    TAKE(c.spare, PyMem_Malloc((2 * c.steps.sequences * k + 2 * k * k + 4 * all * k) * sizeof(float)));
+    if (done) RUN(all * k, chains_back(&c));
+    PyMem_Free(c.spare);
+    return finish(&arrays, done);
 }
-
-static PyObject *py_chains_back(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_chains(1, a, given); }
 
 static PyObject *py_best_path(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 7)) return NULL;

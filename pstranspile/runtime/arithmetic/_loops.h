@@ -976,7 +976,7 @@ typedef struct {
 } Function;
 
 static struct {
-    Function exp, tanh, matmul;
+    Function exp, tanh, log, exp_of_double, log_of_double, matmul;
 } numpys;
 
 static void of_each(Function function, Size n, float *x) {
@@ -1416,15 +1416,15 @@ FOR_ALL_PROCESSORS static void windows_back(Size runs, const int64_t *offsets, S
     }
 }
 
-/* Chains of labels, step by step, with the exponentials of emissions `x` and of transitions. All but `starts`, `rows`
-   and `spare` are in the order of the sequences. */
+/* Chains of labels: the linear-chain random field. `labels` are so many; transitions, their exponentials and their
+   gradients are matrices of a row of first labels, a row of last labels, and a row for each label that one goes on from.
+   Rows lie in the order of the sequences, whose boundaries are `offsets`; `path` has the label of each row. */
 typedef struct {
     Steps steps;
-    Size labels, every;
-    const float *x, *end;
-    Matrix going_on;
-    float *out, *behind, *spare;
-    uint8_t *counts;
+    Size labels, runs, every;
+    const int64_t *offsets, *path;
+    const float *x, *w, *alpha, *run_grads; /* emissions and transitions (back: their exponentials) */
+    float *exps, *w_exps, *out, *logs, *lasts, *grad, *w_grad, *spare;
 } Chains;
 
 ALWAYS_INLINE static void to_shares(Size width, float *x) {
@@ -1433,48 +1433,236 @@ ALWAYS_INLINE static void to_shares(Size width, float *x) {
     for (Size i = 0; i < width; i++) x[i] = x[i] / sum;
 }
 
-/* out = the forward weights of every row; they are divided by their sum for the next row where `counts` becomes 1. `end`
-   are the weights of the first labels. `spare` holds two matrices of a row for each sequence. */
-FOR_ALL_PROCESSORS static void chains_ahead(const Chains *c) {
+#define CHAIN_RANGE 20.0    /* `_RANGE` in labels.py */
+#define LEAST_SPREAD 1e-3   /* `_LEAST_SPREAD` */
+
+/* The result of numpy's function for a number, which it takes as an array without dims. */
+static float of_float(Function function, float x) {
+    float out = 0.0f;
+    char *arguments[2] = {(char *)&x, (char *)&out};
+    const Size count = 1, strides[2] = {0, 0};
+    function.run(arguments, &count, strides, function.data);
+    return out;
+}
+
+static double of_double(Function function, double x) {
+    double out = 0.0;
+    char *arguments[2] = {(char *)&x, (char *)&out};
+    const Size count = 1, strides[2] = {0, 0};
+    function.run(arguments, &count, strides, function.data);
+    return out;
+}
+
+/* going_on = the transitions between k labels divided by a factor, by the rules of `_scale` in labels.py: sets the
+   logarithm of the factor, and gives the most steps between two normalisations. */
+static Size scale_chains(Size k, const float *transitions, float *going_on, float *factor_log) {
+    float least = transitions[0], most = transitions[0];
+    for (Size i = 1; i < k * k; i++) {
+        const float now = transitions[i];
+        if (now < least || now != now) least = now;
+        if (now > most || now != now) most = now;
+    }
+    double shrinks = -INFINITY, spread, factor = 1.0;
+    if (least > 0.0f) {
+        shrinks = of_float(numpys.log, least);
+        shrinks = shrinks < 0.0 ? shrinks : 0.0;
+    }
+    const double grows = of_float(numpys.log, most * (float)k);
+    Size every = 1;
+    spread = grows - shrinks;
+    if (spread - spread == 0.0) { /* finite */
+        factor = of_double(numpys.exp_of_double, (shrinks + grows) / 2.0);
+        spread = spread < LEAST_SPREAD ? LEAST_SPREAD : spread;
+        every = (Size)(2.0 * CHAIN_RANGE / spread);
+        if (every < 1) every = 1;
+        const float divisor = (float)factor;
+        for (Size i = 0; i < k * k; i++) going_on[i] = transitions[i] / divisor;
+    } else {
+        memcpy(going_on, transitions, k * k * sizeof(float));
+    }
+    *factor_log = (float)of_double(numpys.log_of_double, factor);
+    return every;
+}
+
+/* out = the forward weights of every row; they are divided by their sum for the next row where `noted` becomes 1. */
+FOR_ALL_PROCESSORS static void weights_ahead(const Chains *c, const float *going_on, float *noted, float *before,
+                                             float *into) {
     const Size k = c->labels;
-    float *before = c->spare, *into = before + c->steps.sequences * k;
+    const Matrix transitions = {going_on, k, 1};
     for (Size step = 0; step < c->steps.count; step++) {
         const Size start = c->steps.starts[step], m = c->steps.starts[step + 1] - start;
-        if (step) multiply(m, k, k, before, k, c->going_on, into, k);
+        if (step) multiply(m, k, k, before, k, transitions, into, k);
         for (Size row = 0; row < m; row++) {
-            const Size here = c->steps.rows[start + row] * k;
-            const float *given = step ? into + row * k : c->end, *x = c->x + here;
+            const Size here = c->steps.rows[start + row];
+            const float *given = step ? into + row * k : c->w_exps, *x = c->exps + here * k;
             float *now = before + row * k;
             INDEPENDENT
             for (Size i = 0; i < k; i++) now[i] = x[i] * given[i];
-            memcpy(c->out + here, now, k * sizeof(float));
+            memcpy(c->out + here * k, now, k * sizeof(float));
             if ((step + 1) % c->every == 0) {
                 to_shares(k, now);
-                c->counts[here / k] = 1;
+                noted[here] = 1.0f;
             }
         }
     }
 }
 
-/* out = the backward weights of every row up to a factor, and behind = their products with x. `end` are the weights of
-   the last labels, and `going_on` is transposed. */
-FOR_ALL_PROCESSORS static void chains_back(const Chains *c) {
+/* exps = exp(x - the largest number of the row); largest = these numbers */
+FOR_ALL_PROCESSORS static void exps_below_largest(Size rows, Size k, const float *x, float *exps, float *largest) {
+    for (Size row = 0; row < rows; row++) {
+        float most = x[row * k];
+        for (Size i = 1; i < k; i++) {
+            const float now = x[row * k + i];
+            if (now > most || now != now) most = now;
+        }
+        largest[row] = most;
+        INDEPENDENT
+        for (Size i = 0; i < k; i++) exps[row * k + i] = x[row * k + i] - most;
+    }
+    of_each(numpys.exp, rows * k, exps);
+}
+
+/* exps, w_exps = the exponentials; out = the forward weights of every row, which sum to 1; logs = numbers whose sum over
+   a sequence is the logarithm of the weight of all paths, without that of the last labels, over the weight of `path`;
+   lasts = the last row of `out` of each sequence that has one. `spare` has room for two matrices of a row for each
+   sequence, the transitions between labels, and three numbers for each row. */
+FOR_ALL_PROCESSORS static void chains_ahead(Chains *c) {
+    const Size k = c->labels, all = c->offsets[c->runs];
+    float *before = c->spare, *into = before + c->steps.sequences * k, *going_on = into + c->steps.sequences * k;
+    float *noted = going_on + k * k, *largest = noted + all, *sums = largest + all, factor_log, *lasts = c->lasts;
+    exps_below_largest(all, k, c->x, c->exps, largest);
+    memcpy(c->w_exps, c->w, (k + 2) * k * sizeof(float));
+    of_each(numpys.exp, (k + 2) * k, c->w_exps);
+    c->every = scale_chains(k, c->w_exps + 2 * k, going_on, &factor_log);
+    memset(noted, 0, all * sizeof(float));
+    weights_ahead(c, going_on, noted, before, into);
+    for (Size row = 0; row < all; row++) {
+        float *now = c->out + row * k;
+        const float sum = c->logs[row] = sum_of_row(k, now);
+        INDEPENDENT
+        for (Size i = 0; i < k; i++) now[i] = now[i] / sum;
+    }
+    memcpy(sums, c->logs, all * sizeof(float));
+    of_each(numpys.log, all, sums);
+    for (Size run = 0; run < c->runs; run++) {
+        const Size first = c->offsets[run], end = c->offsets[run + 1];
+        for (Size row = first; row < end; row++) {
+            const int64_t label = c->path[row];
+            float score = c->x[row * k + label], log = sums[row] * (row == end - 1 ? 1.0f : noted[row]);
+            if (row == first) score += c->w[label];
+            else {
+                score += c->w[(2 + c->path[row - 1]) * k + label];
+                log += factor_log;
+            }
+            if (row == end - 1) score += c->w[k + label];
+            c->logs[row] = log + largest[row] - score;
+        }
+        if (first < end) {
+            memcpy(lasts, c->out + (end - 1) * k, k * sizeof(float));
+            lasts += k;
+        }
+    }
+}
+
+/* out = the backward weights of every row up to a factor, and behind = their products with the row's own. `backwards` are
+   the transitions, transposed. */
+FOR_ALL_PROCESSORS static void weights_back(const Chains *c, const float *backwards, float *out, float *behind,
+                                            float *after, float *into) {
     const Size k = c->labels;
-    float *after = c->spare, *into = after + c->steps.sequences * k;
+    const Matrix transitions = {backwards, k, 1};
     for (Size step = c->steps.count - 1, known = 0, number = 1; step >= 0; step--, number++) {
         const Size start = c->steps.starts[step], m = c->steps.starts[step + 1] - start;
-        if (known) multiply(known, k, k, after, k, c->going_on, into, k);
+        if (known) multiply(known, k, k, after, k, transitions, into, k);
         for (Size row = 0; row < m; row++) {
             const Size here = c->steps.rows[start + row] * k;
-            const float *given = row < known ? into + row * k : c->end, *x = c->x + here;
+            const float *given = row < known ? into + row * k : c->w + k, *x = c->x + here;
             float *now = after + row * k;
-            memcpy(c->out + here, given, k * sizeof(float));
+            memcpy(out + here, given, k * sizeof(float));
             INDEPENDENT
             for (Size i = 0; i < k; i++) now[i] = given[i] * x[i];
             if (number % c->every == 0) to_shares(k, now);
-            memcpy(c->behind + here, now, k * sizeof(float));
+            memcpy(behind + here, now, k * sizeof(float));
         }
         known = m;
+    }
+}
+
+/* out = a b, in one product, as numpy's `dot` of matrices of several rows and columns */
+static void multiply_at_once(Size m, Size k, Size n, Matrix a, Matrix b, float *out) {
+    const Size size = sizeof(float), dims[4] = {1, m, k, n};
+    char *arguments[3] = {(char *)a.first, (char *)b.first, (char *)out};
+    const Size strides[9] = {0, 0, 0, a.row * size, a.column * size, b.row * size, b.column * size, n * size, size};
+    numpys.matmul.run(arguments, dims, strides, numpys.matmul.data);
+}
+
+/* sums = the sum of a row of each sequence that has one: of the first rows, or with `last` of the last ones */
+ALWAYS_INLINE static void sum_ends(const Chains *c, int last, float *sums) {
+    const Size k = c->labels;
+    int any = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        if (c->offsets[run] == c->offsets[run + 1]) continue;
+        const float *row = c->grad + (last ? c->offsets[run + 1] - 1 : c->offsets[run]) * k;
+        INDEPENDENT
+        for (Size i = 0; i < k; i++) sums[i] = any ? sums[i] + row[i] : row[i];
+        any = 1;
+    }
+}
+
+/* grad, w_grad = the gradients of emissions and transitions, from the exponentials x and w of these, the results `alpha`
+   of `chains_ahead`, and the gradients of the logarithms of the sequences. There are several labels, and several rows
+   after first ones. `spare` has room for two matrices of a row for each sequence, two of transitions between labels, and
+   four of a row for each row. */
+FOR_ALL_PROCESSORS static void chains_back(Chains *c) {
+    const Size k = c->labels, all = c->offsets[c->runs];
+    const float *transitions = c->w + 2 * k;
+    float *after = c->spare, *into = after + c->steps.sequences * k, *going_on = into + c->steps.sequences * k;
+    float *backwards = going_on + k * k, *behind = backwards + k * k, factor_log;
+    float *before = behind + all * k, *later = before + all * k, *products = later + all * k;
+    c->every = scale_chains(k, transitions, going_on, &factor_log);
+    for (Size i = 0; i < k; i++) {
+        for (Size j = 0; j < k; j++) backwards[j * k + i] = going_on[i * k + j];
+    }
+    weights_back(c, backwards, c->grad, behind, after, into);
+    Size pairs = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        const float given = c->run_grads[run];
+        for (Size row = c->offsets[run]; row < c->offsets[run + 1]; row++) {
+            float *now = c->grad + row * k;
+            const float *alpha = c->alpha + row * k;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = alpha[i] * now[i];
+            to_shares(k, now);
+            now[c->path[row]] -= 1.0f;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = now[i] * given;
+            if (row == c->offsets[run]) continue;
+            memcpy(before + pairs * k, alpha - k, k * sizeof(float));
+            memcpy(later + pairs * k, behind + row * k, k * sizeof(float));
+            pairs++;
+        }
+    }
+    sum_ends(c, 0, c->w_grad);
+    sum_ends(c, 1, c->w_grad + k);
+    multiply_at_once(pairs, k, k, (Matrix){before, k, 1}, (Matrix){transitions, k, 1}, products);
+    Size pair = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        for (Size row = c->offsets[run] + 1; row < c->offsets[run + 1]; row++, pair++) {
+            float *product = products + pair * k, *now = before + pair * k;
+            const float *to = later + pair * k;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) product[i] = product[i] * to[i];
+            const float share = c->run_grads[run] / sum_of_row(k, product);
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = now[i] * share;
+        }
+    }
+    float *of_pairs = c->w_grad + 2 * k;
+    multiply_at_once(k, pairs, k, (Matrix){before, 1, k}, (Matrix){later, k, 1}, of_pairs);
+    INDEPENDENT
+    for (Size i = 0; i < k * k; i++) of_pairs[i] = of_pairs[i] * transitions[i];
+    for (Size run = 0; run < c->runs; run++) {
+        for (Size row = c->offsets[run] + 1; row < c->offsets[run + 1]; row++)
+            of_pairs[c->path[row - 1] * k + c->path[row]] -= c->run_grads[run];
     }
 }
 

@@ -109,7 +109,7 @@ def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
 
 def _take_from_numpy() -> bool:
     """Gives the loops numpy's functions; whether there are loops and they can call these functions."""
-    return COMPILED and _loops.use_numpy(np.exp, np.tanh, np.matmul)
+    return COMPILED and _loops.use_numpy(np.exp, np.log, np.tanh, np.matmul)
 
 
 CALLS_NUMPY = _take_from_numpy()
@@ -271,40 +271,39 @@ def fold_runs(x: Array, offsets: Array, start: int, length: int, windows: Array)
     return COMPILED and _loops.fold_runs(x, offsets, start, length, windows)
 
 
-def chains_ahead(
-    x: Array,
-    ends: Array,
-    going_on: Array,
-    steps: tuple[Array, Array],
-    sequences: int,
-    every: int,
-    out: Array,
-    counts: Array,
-) -> bool:
-    """Sets `out` to the forward weights of the rows of chains of labels, from the weights `x` of each label, those of
-    first labels `ends`, and those of transitions [from, to].
-
-    `steps` are those of `gru`. After every so many steps the weights are divided by their sum for the next row, and
-    `counts` (uint8), zeros at first, becomes 1 for the row.
+class Chains(NamedTuple):
+    """Where the rows of chains of labels lie: the label of each row (int64), the offsets of the sequences (int64), and
+    the steps of `gru`.
     """
-    return CALLS_NUMPY and _loops.chains_ahead(x, ends, going_on, *steps, sequences, every, out, counts)
+
+    labels: Array
+    offsets: Array
+    steps: tuple[Array, Array]
+
+
+def chains_ahead(
+    x: Array, w: Array, chains: Chains, exps: tuple[Array, Array], out: Array, logs: Array, lasts: Array
+) -> bool:
+    """Runs chains of labels forwards from the weights `x` [rows, labels] of each label, in logarithms, and those of
+    first labels, last labels, and transitions from each label, the rows of `w`.
+
+    Sets `exps` to the exponentials of `x` less the largest of each row, and of `w`; `out` to the forward weights of the
+    rows, which sum to 1; `logs` [rows] to numbers whose sum over a sequence is the logarithm of the weight of all paths
+    over that of its labels, but for the weights of last labels; and `lasts` to the last row of `out` of each sequence
+    that has rows.
+    """
+    labels, offsets, steps = chains
+    return CALLS_NUMPY and _loops.chains_ahead(x, w, labels, offsets, *steps, *exps, out, logs, lasts)
 
 
 def chains_back(
-    x: Array,
-    ends: Array,
-    going_on: Array,
-    steps: tuple[Array, Array],
-    sequences: int,
-    every: int,
-    out: Array,
-    behind: Array,
+    exps: tuple[Array, Array], chains: Chains, alpha: Array, run_grads: Array, x_grad: Array, w_grad: Array
 ) -> bool:
-    """Sets `out` to the backward weights of the rows of chains of labels, each up to a factor, and `behind` to their
-    products with `x`, as `chains_ahead` does forwards; `ends` are the weights of last labels, and the transitions are
-    [to, from].
+    """Sets the gradients of `x` and `w` of `chains_ahead` from what it made, and the gradient of the logarithm of each
+    sequence.
     """
-    return CALLS_NUMPY and _loops.chains_back(x, ends, going_on, *steps, sequences, every, out, behind)
+    labels, offsets, steps = chains
+    return CALLS_NUMPY and _loops.chains_back(*exps, labels, offsets, *steps, alpha, run_grads, x_grad, w_grad)
 
 
 def best_path(x: Array, ends: Array, into: Array, steps: tuple[Array, Array], sequences: int, path: Array) -> bool:

@@ -243,7 +243,8 @@ def test_steps_that_do_not_fit_are_not_run(changed: dict[str, Any]) -> None:
 @needs_loops
 def test_functions_that_are_not_numpys_are_not_called() -> None:
     for wrong in (np.exp2, math.exp, None, np.matmul):
-        assert not loops._loops.use_numpy(wrong, np.tanh, np.matmul)
+        assert not loops._loops.use_numpy(wrong, np.log, np.tanh, np.matmul)
+        assert not loops._loops.use_numpy(np.exp, wrong, np.tanh, np.matmul)
         assert loops.gru(**of_gru()) is None
     assert loops._take_from_numpy()
 

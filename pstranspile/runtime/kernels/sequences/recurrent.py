@@ -98,7 +98,7 @@ class Steps:
     `notes` are the starts, the rows and the order as lists. `phases` are the starts as ranges: one range for each run
     of steps with equally many rows, whose step is that number of rows. `earlier` gives, for every row after the first
     step, the position of the same sequence's row one step earlier. `places` are the starts as an array, and the rows.
-    `last` masks the last rows of sequences in batch order; `after_first` are the rows after the first ones.
+    `last` masks the last rows of sequences in batch order.
     Values with the same LoD share their steps, so they must not be changed.
     """
 
@@ -109,7 +109,6 @@ class Steps:
     earlier: Array
     places: tuple[Array, Array]
     last: Array
-    after_first: Array
     notes: list[list[int]]
 
     def batch(self, rows: Array) -> Array:
@@ -188,9 +187,7 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
     places = np.asarray(starts, np.int64), np.ascontiguousarray(rows, np.int64)
     last = np.ones(len(rows), bool)
     last[before] = False
-    return Steps(
-        rows, starts, phases, order, before, places, last, rows[first:], [starts, rows.tolist(), order.tolist()]
-    )
+    return Steps(rows, starts, phases, order, before, places, last, [starts, rows.tolist(), order.tolist()])
 
 
 _STEPS = 20_000
