@@ -781,6 +781,49 @@ static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     return PyLong_FromSsize_t(different);
 }
 
+#define MOST_PARTS_OF_SUM 8
+
+/* The arguments are two tuples, of the rows and of the values of parts; merged and sums. */
+static PyObject *py_sum_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    if (!PyTuple_Check(a[0]) || !PyTuple_Check(a[1])) return PyLong_FromLong(0);
+    const Size parts = PyTuple_GET_SIZE(a[0]);
+    if (parts < 1 || parts > MOST_PARTS_OF_SUM || PyTuple_GET_SIZE(a[1]) != parts) return PyLong_FromLong(0);
+    Arrays arrays = {.count = 0};
+    const int64_t *rows_of_part[MOST_PARTS_OF_SUM];
+    Table values[MOST_PARTS_OF_SUM];
+    Size ends[MOST_PARTS_OF_SUM], count = 0, width = 0, different = 0;
+    int done = 1;
+    for (Size part = 0; done && part < parts; part++) {
+        TAKE(rows_of_part[part], memory(&arrays, PyTuple_GET_ITEM(a[0], part), 'q', 0, -1));
+        const Size mine = done ? size_of(&arrays, arrays.count - 1) : 0;
+        Size wide = 0;
+        TAKE(values[part].first, memory_of_rows(&arrays, PyTuple_GET_ITEM(a[1], part), 0, mine, &wide, &values[part].stride));
+        done = done && wide && (!part || wide == width);
+        width = wide;
+        count += mine;
+        ends[part] = count;
+    }
+    done = done && count && count <= UINT32_MAX;
+    int64_t *merged, *rows = NULL;
+    float *sums;
+    uint32_t *order = NULL;
+    TAKE(merged, memory(&arrays, a[2], 'q', 1, count));
+    TAKE(sums, memory(&arrays, a[3], 'f', 1, count * width));
+    TAKE(rows, PyMem_RawMalloc((size_t)count * sizeof *rows));
+    TAKE(order, PyMem_RawMalloc((size_t)(2 * count + width) * sizeof *order));
+    if (done) {
+        for (Size part = 0, at = 0; part < parts; at = ends[part++])
+            memcpy(rows + at, rows_of_part[part], (size_t)(ends[part] - at) * sizeof *rows);
+        RUN(count * width, different = sum_tables(count, width, rows, values, ends, order, order + count,
+                                                  (float *)(order + 2 * count), merged, sums));
+    }
+    PyMem_RawFree(order);
+    PyMem_RawFree(rows);
+    release(&arrays);
+    return PyLong_FromSsize_t(different);
+}
+
 static PyObject *py_split_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 6)) return NULL;
     Arrays arrays = {.count = 0};
@@ -996,6 +1039,44 @@ static int32_t *hash_table(Arrays *arrays, PyObject *a, int written, int *shift)
     if (size < 2 || size & (size - 1)) return NULL;
     for (*shift = 64; (Size)1 << (64 - *shift) < size; --*shift) continue;
     return entries;
+}
+
+/* Takes the memory of an array of float32 that is written, and one of the same dims; false for others. */
+static int take_like(PyObject *value, PyObject *part, Py_buffer *from, Py_buffer *to) {
+    if (PyObject_GetBuffer(value, from, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) return PyErr_Clear(), 0;
+    if (PyObject_GetBuffer(part, to, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE)) {
+        PyErr_Clear();
+        PyBuffer_Release(from);
+        return 0;
+    }
+    const int fits = is_kind(from->format, 'f') && is_kind(to->format, 'f') && from->ndim == to->ndim &&
+                     (!from->ndim || !memcmp(from->shape, to->shape, (size_t)from->ndim * sizeof(Py_ssize_t)));
+    if (!fits) {
+        PyBuffer_Release(to);
+        PyBuffer_Release(from);
+    }
+    return fits;
+}
+
+/* copy_each(values, parts): the values are copied to the parts, two sequences of arrays. */
+static PyObject *py_copy_each(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 2)) return NULL;
+    if (!PyTuple_Check(a[0]) || !PyTuple_Check(a[1]) || PyTuple_GET_SIZE(a[0]) != PyTuple_GET_SIZE(a[1])) Py_RETURN_FALSE;
+    const Size count = PyTuple_GET_SIZE(a[0]);
+    Py_buffer *views = PyMem_Malloc((size_t)(2 * count + 1) * sizeof *views);
+    Size taken = 0;
+    while (views && taken < count &&
+           take_like(PyTuple_GET_ITEM(a[0], taken), PyTuple_GET_ITEM(a[1], taken), &views[2 * taken], &views[2 * taken + 1])) {
+        taken++;
+    }
+    const int done = views && taken == count;
+    for (Size at = 0; at < taken; at++) {
+        if (done) memcpy(views[2 * at + 1].buf, views[2 * at].buf, (size_t)views[2 * at].len);
+        PyBuffer_Release(&views[2 * at]);
+        PyBuffer_Release(&views[2 * at + 1]);
+    }
+    PyMem_Free(views);
+    return PyBool_FromLong(done);
 }
 
 static PyObject *py_find_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -1830,6 +1911,7 @@ static PyMethodDef functions[] = {
     {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
     {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
+    {"sum_tables", (PyCFunction)(void (*)(void))py_sum_tables, METH_FASTCALL, NULL},
     {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},
     {"update_rows", (PyCFunction)(void (*)(void))py_update_rows, METH_FASTCALL, NULL},
     {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
@@ -1838,6 +1920,7 @@ static PyMethodDef functions[] = {
     {"draw_mask", (PyCFunction)(void (*)(void))py_draw_mask, METH_FASTCALL, NULL},
     {"row_words", (PyCFunction)(void (*)(void))py_row_words, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
+    {"copy_each", (PyCFunction)(void (*)(void))py_copy_each, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
     {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
     {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},

@@ -439,6 +439,36 @@ FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t 
     return different;
 }
 
+/* The different rows of parts in ascending order, and for each the sum that dense tables of the parts would have: 0, and
+   for each part the sum of its values of the row in order, from 0 on. The indices of a part end at `ends`. Gives the
+   number of different rows. `order` and `spare` have room for the index of each row, and `of_part` for one row. */
+FOR_ALL_PROCESSORS static Size sum_tables(Size count, Size width, const int64_t *rows, const Table *values,
+                                          const Size *ends, uint32_t *order, uint32_t *spare, float *of_part,
+                                          int64_t *merged, float *sums) {
+    const uint32_t *sorted = ascending(count, rows, order, spare);
+    Size different = 0;
+    for (Size at = 0; at < count; different++) {
+        float *sum = sums + different * width;
+        Size part = 0;
+        memset(sum, 0, width * sizeof *sum);
+        merged[different] = rows[sorted[at]];
+        while (at < count && rows[sorted[at]] == merged[different]) {
+            while ((Size)sorted[at] >= ends[part]) part++;
+            const Size start = part ? ends[part - 1] : 0;
+            memset(of_part, 0, width * sizeof *of_part);
+            do {
+                const float *from = row_of(values[part], sorted[at] - start);
+                INDEPENDENT
+                for (Size i = 0; i < width; i++) of_part[i] = of_part[i] + from[i];
+                at++;
+            } while (at < count && rows[sorted[at]] == merged[different] && (Size)sorted[at] < ends[part]);
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) sum[i] = sum[i] + of_part[i];
+        }
+    }
+    return different;
+}
+
 #ifdef __GNUC__
 #define PREFETCH(address) __builtin_prefetch(address)
 #else

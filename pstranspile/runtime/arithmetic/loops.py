@@ -405,6 +405,16 @@ def merge_rows(rows: Array, value: Array, merged: Array, sums: Array) -> int:
     return _loops.merge_rows(rows, value, merged, sums) if COMPILED else 0
 
 
+def sum_tables(rows: tuple[Array, ...], values: tuple[Array, ...], merged: Array, sums: Array) -> int:
+    """Sums several sparse gradients of a table, as their dense tables would be summed: the values of equal rows of one,
+    in order from 0 on, and then these sums. `rows` and `values` are those of each of up to eight gradients.
+
+    Sets the first elements of `merged` and `sums` as `merge_rows` does. Returns the number of different rows, or 0 if
+    numpy must do the work.
+    """
+    return _loops.sum_tables(rows, values, merged, sums) if COMPILED else 0
+
+
 class Reach(IntEnum):
     """Which rows of a table an update by a sparse gradient changes.
 
@@ -567,6 +577,11 @@ def masked(x: Array, mask: Array, divisor: float, out: Array) -> bool:
     False if there are no compiled loops, or not for these arrays.
     """
     return COMPILED and _loops.masked(x, mask, divisor, out)
+
+
+def copy_each(values: tuple[Array, ...], parts: tuple[Array, ...]) -> bool:
+    """Copies each of the values to the part in its place, which has the same dims. Changes no part if one does not."""
+    return COMPILED and _loops.copy_each(values, parts)
 
 
 def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:

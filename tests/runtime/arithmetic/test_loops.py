@@ -354,6 +354,58 @@ def test_merge_rows(drawn: Any, height: int, data: Any) -> None:
 
 
 @needs_loops
+@given(matrices(3), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.booleans(), st.data())
+def test_sum_tables(drawn: Any, chosen: list[int], apart: bool, data: Any) -> None:
+    parts: list[SelectedRows] = []
+    for number in chosen:
+        value = np.concatenate([drawn[number % 3]] * (1 + apart), axis=1)[:, : drawn[0].shape[1]]  # rows that lie apart
+        ids = data.draw(arrays(np.int64, len(value), elements=st.integers(0, 5)))
+        parts.append(SelectedRows(ids, value, 6))
+    found = rows.sum_tables(parts)
+    dense = [np.zeros((6, drawn[0].shape[1]), np.float32) for _ in parts]
+    for table, part in zip(dense, parts, strict=True):
+        np.add.at(table, part.rows, part.value)
+    total = dense[0]
+    for table in dense[1:]:
+        total = total + table
+    assert found.rows.tolist() == np.unique(np.concatenate([part.rows for part in parts])).tolist()
+    assert same_bits(found.value, total[found.rows])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loops, "COMPILED", False)
+        assert same_bits(found.value, rows.sum_tables(parts).value)
+
+
+@needs_loops
+def test_tables_that_are_not_summed() -> None:
+    ids, value = np.array([1, 1, 2]), np.ones((3, 2), np.float32)
+    merged, sums = np.full(6, 7), np.full((6, 2), 7, np.float32)
+    for wrong_ids, wrong in ((ids, value.astype("float64")), (ids, value[:2]), (ids, value[:, :1]), (ids[:2], value)):
+        assert not loops.sum_tables((ids, wrong_ids), (value, wrong), merged, sums)
+    assert not loops.sum_tables((ids,) * 9, (value,) * 9, np.empty(27, int), np.empty((27, 2), np.float32))
+    assert not loops.sum_tables((ids[:0],), (value[:0],), merged[:0], sums[:0])
+    assert (merged == 7).all()
+    assert (sums == 7).all()
+
+
+@needs_loops
+def test_arrays_are_copied_together_or_not_at_all() -> None:
+    values = tuple(np.full(dims, 3, np.float32) for dims in ((2, 3), (4,), ()))
+    parts = tuple(np.zeros_like(value) for value in values)
+    for place, wrong in (
+        (0, values[0].T),
+        (1, values[1][:3]),
+        (1, values[1].astype("float64")),
+        (1, None),
+        (2, values[1]),
+    ):
+        assert not loops.copy_each((*values[:place], wrong, *values[place + 1 :]), parts)
+        assert not any(part.any() for part in parts)
+    assert not loops.copy_each(values[:2], parts)
+    assert loops.copy_each(values, parts)
+    assert all(part.tolist() == value.tolist() for part, value in zip(parts, values, strict=True))
+
+
+@needs_loops
 def test_rows_that_are_not_merged() -> None:
     rows, value = np.array([1, 1, 2]), np.ones((3, 2), np.float32)
     merged, sums = np.full_like(rows, 7), np.full_like(value, 7)
