@@ -176,6 +176,29 @@ static PyObject *py_below_largest(PyObject *self, PyObject *const *a, Py_ssize_t
     return finish(&arrays, out != NULL);
 }
 
+static PyObject *py_negative_within(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float limit;
+    if (!has_arguments(given, 3) || !numbers(a + 2, 1, &limit)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = x ? size_of(&arrays, 0) : 0;
+    float *out = x ? memory(&arrays, a[1], 'f', 1, n) : NULL;
+    if (out) RUN(n, negative_within(n, x, out, limit));
+    return finish(&arrays, out != NULL);
+}
+
+static PyObject *py_sum_all(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 2)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0;
+    float *out = n ? memory(&arrays, a[1], 'f', 1, 1) : NULL, sum = 0.0f;
+    if (out) RUN(n, sum = sum_of_row(n, x));
+    const int done = out && sum != 0.0f; /* numpy's releases give zeros of different signs */
+    if (done) *out = sum;
+    return finish(&arrays, done);
+}
+
 static PyObject *py_erf(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 4)) return NULL;
     double steps = PyFloat_AsDouble(a[3]);
@@ -234,6 +257,19 @@ static PyObject *py_use_numpy(PyObject *self, PyObject *const *a, Py_ssize_t giv
         numpys.matmul.run = NULL; /* all of them, or none */
     }
     return PyBool_FromLong(numpys.matmul.run != NULL);
+}
+
+static PyObject *py_softmax(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float least;
+    if (!has_arguments(given, 3) || !numbers(a + 2, 1, &least)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = numpys.matmul.run ? memory(&arrays, a[0], 'f', 0, -1) : NULL;
+    const Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0);
+    float *out = n ? memory(&arrays, a[1], 'f', 1, n) : NULL, *sums = NULL;
+    if (out) sums = PyMem_Malloc(n / width * sizeof *sums);
+    if (sums) RUN(n, softmax(n / width, width, x, out, least, sums));
+    PyMem_Free(sums);
+    return finish(&arrays, sums != NULL);
 }
 
 /* The memory of an array as `memory` gives it, or NULL for None; `fits` becomes 0 for any other value. */
@@ -1884,6 +1920,9 @@ static PyMethodDef functions[] = {
     {"sigmoid_grad", (PyCFunction)(void (*)(void))py_sigmoid_grad, METH_FASTCALL, NULL},
     {"relu_grad", (PyCFunction)(void (*)(void))py_relu_grad, METH_FASTCALL, NULL},
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
+    {"softmax", (PyCFunction)(void (*)(void))py_softmax, METH_FASTCALL, NULL},
+    {"negative_within", (PyCFunction)(void (*)(void))py_negative_within, METH_FASTCALL, NULL},
+    {"sum_all", (PyCFunction)(void (*)(void))py_sum_all, METH_FASTCALL, NULL},
     {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
     {"largest_of_runs", (PyCFunction)(void (*)(void))py_largest_of_runs, METH_FASTCALL, NULL},
     {"unfold_runs", (PyCFunction)(void (*)(void))py_unfold_runs, METH_FASTCALL, NULL},

@@ -225,6 +225,15 @@ FOR_ALL_PROCESSORS static void shares(Size rows, Size width, float *x, float *su
     }
 }
 
+/* out = -x, limited to -limit and limit; NaN stays */
+FOR_ALL_PROCESSORS static void negative_within(Size n, const float *x, float *out, float limit) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        const float from = x[i] < -limit ? -limit : x[i];
+        out[i] = -(from > limit ? limit : from);
+    }
+}
+
 /* out = (dy - the sum of dy * y over the row) * y, in rows of `width` */
 FOR_ALL_PROCESSORS static void softmax_grad(Size rows, Size width, const float *y, const float *dy, float *out) {
     for (Size row = 0; row < rows; row++, y += width, dy += width, out += width) {
@@ -1013,6 +1022,14 @@ static void of_each(Function function, Size n, float *x) {
     char *arguments[2] = {(char *)x, (char *)x};
     const Size strides[2] = {sizeof(float), sizeof(float)};
     function.run(arguments, &n, strides, function.data);
+}
+
+/* out = the softmax of x, in rows of `width`: shares of exp(max(x - the largest element, least)). `sums` has room for a
+   number for each row. */
+static void softmax(Size rows, Size width, const float *x, float *out, float least, float *sums) {
+    below_largest(rows, width, x, out, least);
+    of_each(numpys.exp, rows * width, out);
+    shares(rows, width, out, sums);
 }
 
 /* A matrix whose rows and columns are so many elements apart. */

@@ -100,6 +100,16 @@ def below_largest(x: Array, out: Array, least: float) -> bool:
     return COMPILED and _loops.below_largest(x, out, least)
 
 
+def negative_within(x: Array, out: Array, limit: float) -> bool:
+    """Sets `out` to -`x`, but to no less than -`limit` and no more than `limit`; NaN stays."""
+    return COMPILED and _loops.negative_within(x, out, limit)
+
+
+def sum_all(x: Array, out: Array) -> bool:
+    """Sets `out` [1] to the sum of all elements. Also returns False if it is 0."""
+    return COMPILED and _loops.sum_all(x, out)
+
+
 def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
     """Sets `out` to the error function of `x`, by series of three terms around points that are 1 / `steps` apart:
     `table[n, k]` (float64) is the coefficient of the power n around k / steps.
@@ -114,6 +124,13 @@ def _take_from_numpy() -> bool:
 
 CALLS_NUMPY = _take_from_numpy()
 """Whether there are compiled loops, and they can call numpy's functions."""
+
+
+def softmax(x: Array, out: Array, least: float) -> bool:
+    """Sets `out`, which may be `x`, to the exponentials of what `below_largest` gives, divided by their sum along the
+    last axis.
+    """
+    return CALLS_NUMPY and _loops.softmax(x, out, least)
 
 
 def gru(

@@ -187,6 +187,36 @@ def test_shares(drawn: Any) -> None:
 
 
 @needs_loops
+@given(matrices(1), st.booleans())
+def test_softmax(drawn: Any, in_place: bool) -> None:
+    (x,) = drawn
+    wanted = np.exp(np.maximum(x - x.max(axis=-1, keepdims=True), np.float32(-64)))
+    wanted /= wanted.sum(axis=-1, keepdims=True)
+    out = x if in_place else np.empty_like(x)
+    assert loops.softmax(x, out, -64)
+    assert same_bits(out, wanted)
+
+
+@needs_loops
+@given(vectors(1), st.booleans())
+def test_negative_within(drawn: Any, in_place: bool) -> None:
+    (x,) = drawn
+    wanted = -np.minimum(np.maximum(x, np.float32(-1e20)), np.float32(1e20))
+    out = x if in_place else np.empty_like(x)
+    assert loops.negative_within(x, out, 1e20)
+    assert same_bits(out, wanted)
+
+
+@needs_loops
+@given(vectors(1))
+def test_sum_all(drawn: Any) -> None:
+    (x,) = drawn
+    wanted, out = np.add.reduce(x.reshape(1, -1), axis=1), np.full(1, 7, np.float32)
+    assert loops.sum_all(x, out) == bool(wanted != 0)
+    assert same_bits(out, wanted if wanted != 0 else np.full_like(out, 7))
+
+
+@needs_loops
 @given(matrices(2))
 def test_softmax_grad(drawn: Any) -> None:
     y, dy = drawn

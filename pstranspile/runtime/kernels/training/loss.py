@@ -27,18 +27,26 @@ from pstranspile.runtime.kernels.random import Rows, mersenne_words, words
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array, SelectedRows
 
+_GREATEST = 1e20
+"""The limit of logarithms of either sign, as in Fluid, so that losses stay finite."""
 
-def _log(x: Array) -> Array:
-    """The logarithm, limited to +-1e20 as in Fluid so that losses stay finite."""
+
+def _limit(x: Array) -> Array:
+    """Logarithms within their limits, in the memory of x."""
     lowest, highest = _bounds(x.dtype)
+    return np.minimum(np.maximum(x, lowest, out=x), highest, out=x)
+
+
+def _minus_log(x: Array) -> Array:
+    """The negative logarithm within its limits."""
     result = log_of_each(x)
-    return np.minimum(np.maximum(result, lowest, out=result), highest, out=result)
+    return result if loops.negative_within(result, result, _GREATEST) else -_limit(result)
 
 
 @lru_cache(8)
 def _bounds(kind: Any) -> tuple[Array, Array]:
     """The limits of logarithms as 0-d arrays, which numpy handles faster than Python numbers."""
-    return np.array(-1e20, kind), np.array(1e20, kind)
+    return np.array(-_GREATEST, kind), np.array(_GREATEST, kind)
 
 
 def _sum_of_classes(x: Array) -> Array:
@@ -94,11 +102,11 @@ def _cross_entropy_values(op: Op) -> Run:
     ignore_index = int_attr(op, "ignore_index", -100)
 
     def soft(X: Array, Label: Array) -> Array:
-        return -_sum_of_classes(Label * _log(X))
+        return -_sum_of_classes(Label * _limit(log_of_each(X)))
 
     def hard(X: Array, Label: Array) -> Array:
         match, counted = _at_labels(X, Label, ignore_index)
-        loss = -_log(match) if counted is None else np.where(counted, -_log(match), 0).astype(X.dtype)
+        loss = _minus_log(match) if counted is None else np.where(counted, _minus_log(match), 0).astype(X.dtype)
         return loss.reshape(_label_shape(X, Label))
 
     return soft if flag(op, "soft_label") else hard
@@ -121,7 +129,7 @@ def _cross_entropy_grad(op: Op) -> Run:
 @plain_kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
 def _cross_entropy2_values(X: Array, Label: Array, *, ignore_index: int = -100) -> tuple[Array, Array, Array]:
     match, counted = _at_labels(X, Label, ignore_index)
-    loss = -_log(match)
+    loss = _minus_log(match)
     if counted is not None:
         match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
     of_match = (*X.shape[:-1], 1)
