@@ -490,6 +490,28 @@ static PyObject *py_largest_of_runs(PyObject *self, PyObject *const *a, Py_ssize
     return finish(&arrays, done);
 }
 
+#define MOST_ROWS_OF_RUN 129 /* numpy adds up more in two halves */
+
+static PyObject *py_sum_runs(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float zero;
+    if (!has_arguments(given, 4) || !numbers(a + 3, 1, &zero)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0, rows = n && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    const int64_t *starts = rows ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    const Size runs = starts ? size_of(&arrays, 1) : 0, width = rows ? n / rows : 0;
+    float *out = runs ? memory(&arrays, a[2], 'f', 1, runs * width) : NULL, *spare = NULL;
+    int done = out != NULL && starts[0] >= 0;
+    for (Size run = 0; done && run < runs; run++) {
+        const int64_t end = run + 1 < runs ? starts[run + 1] : rows;
+        done = starts[run] < end && end - starts[run] <= MOST_ROWS_OF_RUN;
+    }
+    TAKE(spare, PyMem_Malloc(8 * (size_t)width * sizeof *spare));
+    if (done) RUN(n, sum_runs(runs, starts, rows, width, x, out, zero, spare));
+    PyMem_Free(spare);
+    return finish(&arrays, done);
+}
+
 /* The arguments are rows x, offsets, the first row of a window, its length, and the windows. */
 static PyObject *py_windows_of_runs(int back, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 5)) return NULL;
@@ -795,6 +817,26 @@ static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t give
     int done = value != NULL;
     for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < height;
     if (done) RUN(count * width, add_rows(count, width, target, rows, value));
+    return finish(&arrays, done);
+}
+
+/* out[i] = table[rows[i]] */
+static PyObject *py_take_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    Size width = 0;
+    Table table;
+    table.first = memory_of_rows(&arrays, a[0], 0, -1, &width, &table.stride);
+    const Size height = table.first ? arrays.views[0].shape[0] : 0;
+    const int64_t *rows = height && width ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    const Size count = rows ? size_of(&arrays, 1) : 0;
+    float *out = rows ? memory(&arrays, a[2], 'f', 1, count * width) : NULL;
+    int done = out != NULL;
+    for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < height;
+    if (done) {
+        RUN(count * width, for (Size at = 0; at < count; at++)
+            memcpy(out + at * width, row_of(table, rows[at]), (size_t)width * sizeof(float)));
+    }
     return finish(&arrays, done);
 }
 
@@ -1925,6 +1967,7 @@ static PyMethodDef functions[] = {
     {"sum_all", (PyCFunction)(void (*)(void))py_sum_all, METH_FASTCALL, NULL},
     {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
     {"largest_of_runs", (PyCFunction)(void (*)(void))py_largest_of_runs, METH_FASTCALL, NULL},
+    {"sum_runs", (PyCFunction)(void (*)(void))py_sum_runs, METH_FASTCALL, NULL},
     {"unfold_runs", (PyCFunction)(void (*)(void))py_unfold_runs, METH_FASTCALL, NULL},
     {"fold_runs", (PyCFunction)(void (*)(void))py_fold_runs, METH_FASTCALL, NULL},
     {"chains_ahead", (PyCFunction)(void (*)(void))py_chains_ahead, METH_FASTCALL, NULL},
@@ -1949,6 +1992,7 @@ static PyMethodDef functions[] = {
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},
     {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
+    {"take_rows", (PyCFunction)(void (*)(void))py_take_rows, METH_FASTCALL, NULL},
     {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
     {"sum_tables", (PyCFunction)(void (*)(void))py_sum_tables, METH_FASTCALL, NULL},
     {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},

@@ -1412,6 +1412,43 @@ static void lstm_back(const LstmBack *l) {
 
 /* Sequences of rows, none of them empty: where each of them starts, and the end of the last one. */
 
+/* out = the sum of each column of the runs of rows that begin at `starts`, which ascend, in the order of numpy's
+   reduceat: the first row, plus the others one by one from `zero` on, or from 8 others on in 8 sums. No run has more
+   than 129 rows. `spare` has room for 8 rows. */
+FOR_ALL_PROCESSORS static void sum_runs(Size runs, const int64_t *starts, Size rows, Size width, const float *x,
+                                        float *out, float zero, float *spare) {
+    for (Size run = 0; run < runs; run++, out += width) {
+        const Size end = run + 1 < runs ? (Size)starts[run + 1] : rows, others = end - (Size)starts[run] - 1;
+        const float *first = x + starts[run] * width, *other = first + width;
+        Size at = 0;
+        if (!others) {
+            memcpy(out, first, width * sizeof(float));
+            continue;
+        }
+        if (others < 8) {
+            for (Size i = 0; i < width; i++) out[i] = zero;
+        } else {
+            memcpy(spare, other, 8 * width * sizeof(float));
+            for (at = 8; at < others - others % 8; at += 8) {
+                INDEPENDENT
+                for (Size i = 0; i < 8 * width; i++) spare[i] = spare[i] + other[at * width + i];
+            }
+            const float *a = spare, *b = spare + 4 * width;
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) {
+                out[i] = ((a[i] + a[width + i]) + (a[2 * width + i] + a[3 * width + i])) +
+                         ((b[i] + b[width + i]) + (b[2 * width + i] + b[3 * width + i]));
+            }
+        }
+        for (; at < others; at++) {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) out[i] = out[i] + other[at * width + i];
+        }
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) out[i] = first[i] + out[i];
+    }
+}
+
 /* out = the largest of each column of every sequence, and `places` the first row that has it; NaN is the largest. */
 FOR_ALL_PROCESSORS static void largest_of_runs(Size runs, const int64_t *offsets, Size width, const float *x, float *out,
                                                int32_t *places) {

@@ -265,6 +265,13 @@ def lstm_unit_back(
     return CALLS_NUMPY and _loops.lstm_unit_back(x, before, cell, *grads, bias, x_grad, before_grad)
 
 
+def sum_runs(x: Array, starts: Array, out: Array, zero: float) -> bool:
+    """Sets `out` to the sum of every run of rows, none of them empty, that begins at `starts` (int64), in the order in
+    which numpy adds columns, from `zero` (0 or -0) on. Also returns False if a run has more than 129 rows.
+    """
+    return COMPILED and _loops.sum_runs(x, starts, out, zero)
+
+
 def largest_of_runs(x: Array, offsets: Array, out: Array, places: Array) -> bool:
     """Sets `out` to the largest element of every column of each sequence of rows, none of them empty, and `places`
     (int32) to the first row that has it; NaN is the largest.
@@ -410,6 +417,11 @@ def add_rows(target: Array, rows: Array, value: Array) -> bool:
     have.
     """
     return COMPILED and _loops.add_rows(target, rows, value)
+
+
+def take_rows(table: Array, rows: Array, out: Array) -> bool:
+    """Sets `out[i]` to `table[rows[i]]` for each i. Also returns False for a row that the table does not have."""
+    return COMPILED and _loops.take_rows(table, rows, out)
 
 
 def merge_rows(rows: Array, value: Array, merged: Array, sums: Array) -> int:

@@ -362,6 +362,39 @@ def test_add_rows(drawn: Any, data: Any) -> None:
 
 
 @needs_loops
+@given(matrices(1), st.booleans(), st.data())
+def test_take_rows(drawn: Any, apart: bool, data: Any) -> None:
+    (table,) = drawn
+    height, width = table.shape
+    table = np.concatenate([table, table], axis=1)[:, :width] if apart else table
+    ids = data.draw(arrays(np.int64, st.integers(0, 9), elements=st.integers(0, height - 1)))
+    out = np.full((len(ids), width), 7, np.float32)
+    assert loops.take_rows(table, ids, out)
+    assert same_bits(out, table[ids])
+    for wrong in (-1, height):
+        out[...] = 7
+        assert not loops.take_rows(table, np.array([*ids[1:], wrong]), out[: max(len(ids), 1)])
+        assert (out == 7).all()
+
+
+@needs_loops
+@given(st.lists(st.integers(1, 129), min_size=1, max_size=6), st.integers(1, 20), st.integers(0, 2**31), st.booleans())
+def test_sum_runs(lengths: list[int], width: int, seed: int, zeros: bool) -> None:
+    random = np.random.RandomState(seed)
+    x = random.standard_normal((sum(lengths), width)).astype("float32")
+    x[random.random_sample(x.shape) < zeros * 0.9] = -0.0
+    starts = np.array([0, *np.cumsum(lengths)[:-1]])
+    out = np.empty((len(starts), width), np.float32)
+    assert loops.sum_runs(x, starts, out, plain._ZERO)
+    wanted = np.add.reduceat(x, starts, axis=0)
+    assert out.tobytes() == wanted.tobytes()
+    out[...] = 7
+    for wrong in (starts - 1, starts + len(x), np.repeat(starts, 2)):
+        assert not loops.sum_runs(x, wrong, np.resize(out, (len(wrong), width)), 0.0)
+    assert not loops.sum_runs(np.ones((130, width), np.float32), np.zeros(1, int), out[:1], 0.0)
+
+
+@needs_loops
 @given(matrices(1), st.integers(1, 9), st.data())
 def test_merge_rows(drawn: Any, height: int, data: Any) -> None:
     (value,) = drawn

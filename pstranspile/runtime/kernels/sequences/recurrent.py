@@ -196,8 +196,11 @@ _STEPS = 20_000
 
 def transpose_matrix(matrix: Array, phases: Sequence[range]) -> Array:
     """The transposed matrix, in memory of its own if this makes the products with the rows of steps faster."""
-    steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, matrix.T))
-    return matrix.T.copy() if steps * _STEPS >= matrix.size else matrix.T
+    transposed = matrix.T
+    if not phases or is_small(phases[0].step, transposed):  # the usual case: later steps have no more rows
+        return transposed
+    steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, transposed))
+    return transposed.copy() if steps * _STEPS >= matrix.size else transposed
 
 
 @lru_cache(32)
@@ -614,13 +617,15 @@ def _gru_grad(
     H0: Any = None,
     *,
     unit: _Unit = per_op(_unit),
+    wants_H0_GRAD: bool,
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     weight, gates = plain(Weight), plain(BatchGate)
     first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
     result = _backward(unit, weight, steps, gates, plain(BatchHidden), plain(Hidden_GRAD), first)
     weight_grad = _weight_gradient(weight, result, plain(BatchResetHiddenPrev))
-    return result.x, weight_grad, steps.initial_back(result.state), sum_of_rows(result.gates)[None]
+    state = steps.initial_back(result.state) if wants_H0_GRAD else None
+    return result.x, weight_grad, state, sum_of_rows(result.gates)[None]
 
 
 @plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
@@ -729,13 +734,14 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
     return Parameters(weight, flat[: 4 * width], peepholes, projection)
 
 
-def _weight_gradients(params: Parameters, result: LstmGradients, cells: Array) -> tuple[Array, Array]:
-    """The gradients of the weights and of the bias with its peepholes, from the cells in batch order."""
+def _weight_gradients(params: Parameters, result: LstmGradients, steps: Steps, cells: Array) -> tuple[Array, Array]:
+    """The gradients of the weights and of the bias with its peepholes, from the cells in the order of the sequences."""
     weight, width = np.matmul(result.before.T, result.gates), params.width
     bias = sum_of_rows(result.gates)
     if params.peepholes is None:
         return weight, bias[None]
-    inner = result.gates[:, width : 3 * width].reshape(len(cells), 2, width) * result.cells_before[:, None]
+    cells, inner = steps.batch(cells), result.gates[:, width : 3 * width].reshape(len(cells), 2, width)
+    inner = inner * result.cells_before[:, None]
     output = sum_of_rows(result.gates[:, 3 * width :] * cells)
     return weight, np.concatenate([bias, sum_of_rows(inner).reshape(-1), output])[None]
 
@@ -772,13 +778,16 @@ def _lstm_grad(
     C0: Any = None,
     *,
     unit: Unit = per_op(_lstm_settings),
+    wants_H0_GRAD: bool,
+    wants_C0_GRAD: bool,
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     params = _parameters(unit, plain(Weight), plain(Bias), None)
     cells, values = plain(Cell), (plain(BatchGate), plain(Cell), plain(BatchCellPreAct), plain(Hidden))
     result = backward(unit, params, steps, values, plain(Hidden_GRAD), _initial(steps, H0, C0, params))
-    states = steps.initial_back(result.state), steps.initial_back(result.cell)
-    return result.x, *_weight_gradients(params, result, steps.batch(cells)), *states
+    state = steps.initial_back(result.state) if wants_H0_GRAD else None
+    cell = steps.initial_back(result.cell) if wants_C0_GRAD else None
+    return result.x, *_weight_gradients(params, result, steps, cells), state, cell
 
 
 @plain_kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
@@ -814,11 +823,15 @@ def _lstmp_grad(
     C0: Any = None,
     *,
     unit: Unit = per_op(_lstm_settings),
+    wants_H0_GRAD: bool,
+    wants_C0_GRAD: bool,
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
     cells, values = plain(Cell), (plain(BatchGate), plain(Cell), plain(BatchCellPreAct), plain(Projection))
     result = backward(unit, params, steps, values, plain(Projection_GRAD), _initial(steps, H0, C0, params))
-    states, projection = (result.state, result.cell), np.matmul(plain(BatchHidden).T, result.projected)
-    weight, bias = _weight_gradients(params, result, steps.batch(cells))
-    return result.x, weight, projection, bias, *map(steps.initial_back, states)
+    projection = np.matmul(plain(BatchHidden).T, result.projected)
+    weight, bias = _weight_gradients(params, result, steps, cells)
+    state = steps.initial_back(result.state) if wants_H0_GRAD else None
+    cell = steps.initial_back(result.cell) if wants_C0_GRAD else None
+    return result.x, weight, projection, bias, state, cell
