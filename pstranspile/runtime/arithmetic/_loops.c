@@ -426,6 +426,23 @@ static PyObject *py_lstm_back(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return finish(&arrays, done);
 }
 
+static PyObject *py_lstm_bias_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *gates, *before, *cells = memory(&arrays, a[2], 'f', 0, -1);
+    const Size n = cells ? size_of(&arrays, 0) : 0, h = width_of(&arrays, 0);
+    int done = n > 0 && h > 1; /* numpy adds up a single column in another order */
+    const int64_t *rows;
+    float *out;
+    TAKE(gates, memory(&arrays, a[0], 'f', 0, 4 * n));
+    TAKE(before, memory(&arrays, a[1], 'f', 0, n));
+    TAKE(rows, memory(&arrays, a[3], 'q', 0, n / h));
+    TAKE(out, memory(&arrays, a[4], 'f', 1, 7 * h));
+    for (Size place = 0; done && place < n / h; place++) done = rows[place] >= 0 && rows[place] < n / h;
+    if (done) RUN(n, lstm_bias_grad(n / h, h, gates, before, cells, rows, out));
+    return finish(&arrays, done);
+}
+
 static PyObject *py_lstm_unit(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     float bias;
     if (!has_arguments(given, 5) || !numbers(a + 2, 1, &bias)) return NULL;
@@ -1973,6 +1990,7 @@ static PyMethodDef functions[] = {
     {"chains_ahead", (PyCFunction)(void (*)(void))py_chains_ahead, METH_FASTCALL, NULL},
     {"chains_back", (PyCFunction)(void (*)(void))py_chains_back, METH_FASTCALL, NULL},
     {"best_path", (PyCFunction)(void (*)(void))py_best_path, METH_FASTCALL, NULL},
+    {"lstm_bias_grad", (PyCFunction)(void (*)(void))py_lstm_bias_grad, METH_FASTCALL, NULL},
     {"lstm_unit", (PyCFunction)(void (*)(void))py_lstm_unit, METH_FASTCALL, NULL},
     {"lstm_unit_back", (PyCFunction)(void (*)(void))py_lstm_unit_back, METH_FASTCALL, NULL},
     {"use_numpy", (PyCFunction)(void (*)(void))py_use_numpy, METH_FASTCALL, NULL},

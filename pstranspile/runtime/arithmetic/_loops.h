@@ -1410,6 +1410,34 @@ static void lstm_back(const LstmBack *l) {
     }
 }
 
+/* out [7 h] = the gradients of the bias and the peepholes of a long short-term memory, sums over all places in the order
+   of steps: of the gradients `gates`, of those of i and f times the cells before, and of that of o times the cell, which
+   is in the order of the sequences. */
+FOR_ALL_PROCESSORS static void lstm_bias_grad(Size places, Size h, const float *gates, const float *before,
+                                              const float *cells, const int64_t *rows, float *out) {
+    memset(out, 0, 7 * h * sizeof(float));
+    for (Size place = 0; place < places; place++, gates += 4 * h, before += h) {
+        const float *cell = cells + rows[place] * h;
+        const int is_first = !place; /* sums begin with their first term, which may be -0 */
+        for (Size part = 0; part < 7; part++) {
+            const float *of = gates + (part < 4 ? part : part - 3) * h, *by = part < 6 ? before : cell;
+            float *sum = out + part * h;
+            if (part < 4 && is_first) {
+                memcpy(sum, of, h * sizeof(float));
+            } else if (part < 4) {
+                INDEPENDENT
+                for (Size i = 0; i < h; i++) sum[i] = sum[i] + of[i];
+            } else if (is_first) {
+                INDEPENDENT
+                for (Size i = 0; i < h; i++) sum[i] = of[i] * by[i];
+            } else {
+                INDEPENDENT
+                for (Size i = 0; i < h; i++) sum[i] = sum[i] + of[i] * by[i];
+            }
+        }
+    }
+}
+
 /* Sequences of rows, none of them empty: where each of them starts, and the end of the last one. */
 
 /* out = the sum of each column of the runs of rows that begin at `starts`, which ascend, in the order of numpy's

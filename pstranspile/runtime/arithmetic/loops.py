@@ -251,6 +251,13 @@ def lstm_back(
     return gradients if done else None
 
 
+def lstm_bias_grad(gradients: LstmGradients, cells: Array, rows: Array, out: Array) -> bool:
+    """Sets `out` [7 h] to the gradients of the bias of `lstm` and of its peepholes, from its cells and the row of the
+    input (int64) at each place in the order of steps.
+    """
+    return COMPILED and _loops.lstm_bias_grad(gradients.gates, gradients.cells_before, cells, rows, out)
+
+
 def lstm_unit(x: Array, before: Array, bias: float, cell: Array, hidden: Array) -> bool:
     """Sets `cell` and `hidden` [rows, h] to those of one step of a long short-term memory, from its inputs of i, f, o
     and g [rows, 4 h], the cells before, and a number added to f.

@@ -737,13 +737,15 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
 def _weight_gradients(params: Parameters, result: LstmGradients, steps: Steps, cells: Array) -> tuple[Array, Array]:
     """The gradients of the weights and of the bias with its peepholes, from the cells in the order of the sequences."""
     weight, width = np.matmul(result.before.T, result.gates), params.width
-    bias = sum_of_rows(result.gates)
     if params.peepholes is None:
-        return weight, bias[None]
+        return weight, sum_of_rows(result.gates)[None]
+    together = np.empty((1, 7 * width), weight.dtype)
+    if loops.lstm_bias_grad(result, cells, steps.places[1], together):
+        return weight, together
     cells, inner = steps.batch(cells), result.gates[:, width : 3 * width].reshape(len(cells), 2, width)
     inner = inner * result.cells_before[:, None]
     output = sum_of_rows(result.gates[:, 3 * width :] * cells)
-    return weight, np.concatenate([bias, sum_of_rows(inner).reshape(-1), output])[None]
+    return weight, np.concatenate([sum_of_rows(result.gates), sum_of_rows(inner).reshape(-1), output])[None]
 
 
 def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array, Array]:
