@@ -800,6 +800,44 @@ static PyObject *py_put(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     return finish(&arrays, done);
 }
 
+/* match[row] = x[row, labels[row]]; loss = -log(match), limited as in negative_within */
+static PyObject *py_cross_entropy(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float limit;
+    if (!has_arguments(given, 6) || !numbers(a + 5, 1, &limit)) return NULL;
+    const long long ignored = PyLong_AsLongLong(a[4]);
+    if (ignored == -1 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = numpys.matmul.run ? memory(&arrays, a[0], 'f', 0, -1) : NULL;
+    const Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    const int64_t *labels = n ? memory(&arrays, a[1], 'q', 0, rows) : NULL;
+    float *match = labels ? memory(&arrays, a[2], 'f', 1, rows) : NULL;
+    float *loss = match ? memory(&arrays, a[3], 'f', 1, rows) : NULL;
+    const int done = loss && are_classes(rows, labels, width, ignored);
+    for (Size row = 0; done && row < rows; row++) loss[row] = match[row] = x[row * width + labels[row]];
+    if (done) {
+        of_each(numpys.log, rows, loss);
+        negative_within(rows, loss, loss, limit);
+    }
+    return finish(&arrays, done);
+}
+
+/* out[row, labels[row]] = -grad[row] / match[row], and 0 elsewhere */
+static PyObject *py_cross_entropy_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    const long long ignored = PyLong_AsLongLong(a[4]);
+    if (ignored == -1 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    float *out = memory(&arrays, a[0], 'f', 1, -1);
+    const Size n = out ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    const int64_t *labels = n ? memory(&arrays, a[1], 'q', 0, rows) : NULL;
+    const float *grad = labels ? memory(&arrays, a[2], 'f', 0, rows) : NULL;
+    const float *match = grad ? memory(&arrays, a[3], 'f', 0, rows) : NULL;
+    const int done = match && are_classes(rows, labels, width, ignored);
+    if (done) memset(out, 0, n * sizeof *out);
+    for (Size row = 0; done && row < rows; row++) out[row * width + labels[row]] = -grad[row] / match[row];
+    return finish(&arrays, done);
+}
+
 /* The memory of rows of float32, each in one piece, or NULL if they are not `count` (any number, if negative): sets the
    elements of a row, and the elements from the start of one row to the start of the next. */
 static float *memory_of_rows(Arrays *arrays, PyObject *value, int written, Size count, Size *width, Size *stride) {
@@ -819,6 +857,29 @@ static float *memory_of_rows(Arrays *arrays, PyObject *value, int written, Size 
     *width = size / view->itemsize;
     *stride = view->strides[0] / view->itemsize;
     return view->buf;
+}
+
+/* out = zeros, but out[places[i, j], j] = value[i, j]. The places are int32. */
+static PyObject *py_put_largest(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *out = memory(&arrays, a[0], 'f', 1, -1);
+    const Size n = out ? size_of(&arrays, 0) : 0, height = n && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    const Size width = height ? n / height : 1;
+    const int32_t *places = height ? memory(&arrays, a[1], 'i', 0, -1) : NULL;
+    const Size count = places ? size_of(&arrays, 1) : 0;
+    Size wide = 0;
+    Table value = {.first = NULL};
+    if (places && count % width == 0)
+        value.first = memory_of_rows(&arrays, a[2], 0, count / width, &wide, &value.stride);
+    int done = value.first && wide == width;
+    for (Size at = 0; done && at < count; at++) done = places[at] >= 0 && places[at] < height;
+    if (done) memset(out, 0, n * sizeof *out);
+    for (Size row = 0; done && row < count / width; row++) {
+        const float *from = row_of(value, row);
+        for (Size i = 0; i < width; i++) out[places[row * width + i] * width + i] = from[i];
+    }
+    return finish(&arrays, done);
 }
 
 static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -2008,6 +2069,9 @@ static PyMethodDef functions[] = {
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},
+    {"cross_entropy", (PyCFunction)(void (*)(void))py_cross_entropy, METH_FASTCALL, NULL},
+    {"cross_entropy_grad", (PyCFunction)(void (*)(void))py_cross_entropy_grad, METH_FASTCALL, NULL},
+    {"put_largest", (PyCFunction)(void (*)(void))py_put_largest, METH_FASTCALL, NULL},
     {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
     {"take_rows", (PyCFunction)(void (*)(void))py_take_rows, METH_FASTCALL, NULL},

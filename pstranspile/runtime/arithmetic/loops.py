@@ -419,6 +419,23 @@ def put(out: Array, labels: Array, value: Array, ignored: int) -> bool:
     return COMPILED and _loops.put(out, labels, value, ignored)
 
 
+def cross_entropy(x: Array, labels: Array, match: Array, loss: Array, ignored: int, limit: float) -> bool:
+    """Sets `match` as `pick` does, and `loss` to its negative logarithm as `negative_within` limits it."""
+    return CALLS_NUMPY and _loops.cross_entropy(x, labels, match, loss, ignored, limit)
+
+
+def cross_entropy_grad(out: Array, labels: Array, grad: Array, match: Array, ignored: int) -> bool:
+    """Sets `out` as `put` does, with the values -`grad` / `match`."""
+    return COMPILED and _loops.cross_entropy_grad(out, labels, grad, match, ignored)
+
+
+def put_largest(out: Array, places: Array, value: Array) -> bool:
+    """Sets `out` [rows, width] to 0, except for an element of `value` [n, width] in each column at its place, the row
+    in `places` (int32). Also returns False for a row that there is not.
+    """
+    return COMPILED and _loops.put_largest(out, places, value)
+
+
 def add_rows(target: Array, rows: Array, value: Array) -> bool:
     """Adds `value[i]` to `target[rows[i]]` for each i in order. Also returns False for a row that the target does not
     have.

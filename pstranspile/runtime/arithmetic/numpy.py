@@ -71,7 +71,9 @@ def number_of(x: Array) -> Callable[[float], Any]:
 
 def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
     """The product of two matrices, each transposed first if requested, times `factor`."""
-    result = product(a.T if transpose_a else a, b.T if transpose_b else b)
+    a, b = a.T if transpose_a else a, b.T if transpose_b else b
+    small = a.shape[1] > 1 and b.size < _LARGE and a.size * b.shape[1] <= _FEW_FACTORS  # as in `product`
+    result = a.dot(b) if small else product(a, b)
     if factor != 1:
         result *= factor
     return result

@@ -362,6 +362,43 @@ def test_add_rows(drawn: Any, data: Any) -> None:
 
 
 @needs_loops
+@given(matrices(1), st.data())
+def test_cross_entropy(drawn: Any, data: Any) -> None:
+    (x,) = drawn
+    rows, classes = x.shape
+    labels = data.draw(arrays(np.int64, rows, elements=st.integers(0, classes - 1)))
+    match, loss = np.full((2, rows), 7, np.float32)
+    assert loops.cross_entropy(x, labels, match, loss, -100, 1e20)
+    wanted = x[np.arange(rows), labels]
+    assert same_bits(match, wanted)
+    assert same_bits(loss, -np.minimum(np.maximum(np.log(wanted), np.float32(-1e20)), np.float32(1e20)))
+    grad, gradient = np.arange(rows, dtype=np.float32), np.full_like(x, 7)
+    assert loops.cross_entropy_grad(gradient, labels, grad, match, -100)
+    expected = np.zeros_like(x)
+    expected[np.arange(rows), labels] = -grad / match
+    assert same_bits(gradient, expected)
+    for ignored, wrong in ((int(labels[0]), labels), (-100, labels - classes), (-100, labels[1:])):
+        assert not loops.cross_entropy(x, wrong, match, loss, ignored, 1e20)
+        assert not loops.cross_entropy_grad(gradient, wrong, grad, match, ignored)
+    assert same_bits(match, wanted)
+    assert same_bits(gradient, expected)
+
+
+@needs_loops
+@pytest.mark.parametrize("apart", [False, True])
+def test_put_largest(apart: bool) -> None:
+    value = np.arange(1, 13, dtype=np.float32).reshape(2, 6)[:, :3] if apart else np.ones((2, 3), np.float32)
+    places, out = np.array([[0, 1, 2], [4, 3, 4]], np.int32), np.full((5, 3), 7, np.float32)
+    for wrong in (places - 1, places + 1, places[:1], places.astype("int64")):
+        assert not loops.put_largest(out, wrong, value)
+        assert (out == 7).all()
+    assert loops.put_largest(out, places, value)
+    wanted = np.zeros_like(out)
+    np.put_along_axis(wanted, places.astype("int64"), value, axis=0)
+    assert same_bits(out, wanted)
+
+
+@needs_loops
 @given(matrices(1), st.booleans(), st.data())
 def test_take_rows(drawn: Any, apart: bool, data: Any) -> None:
     (table,) = drawn

@@ -18,6 +18,7 @@ from pstranspile.runtime.arithmetic import (
     log_of_each,
     loops,
     minus_log_of_shares,
+    same_everywhere,
     shares_of_exp,
     sum_over,
 )
@@ -128,10 +129,12 @@ def _cross_entropy_grad(op: Op) -> Run:
 
 @plain_kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
 def _cross_entropy2_values(X: Array, Label: Array, *, ignore_index: int = -100) -> tuple[Array, Array, Array]:
-    match, counted = _at_labels(X, Label, ignore_index)
-    loss = _minus_log(match)
-    if counted is not None:
-        match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
+    match, loss = np.empty(Label.size, X.dtype), np.empty(Label.size, X.dtype)
+    if not (same_everywhere() and loops.cross_entropy(X, Label, match, loss, ignore_index, _GREATEST)):
+        match, counted = _at_labels(X, Label, ignore_index)
+        loss = _minus_log(match)
+        if counted is not None:
+            match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
     of_match = (*X.shape[:-1], 1)
     return loss.reshape(_label_shape(X, Label)), np.empty((*X.shape, 0), X.dtype), match.reshape(of_match)
 
@@ -140,7 +143,10 @@ def _cross_entropy2_values(X: Array, Label: Array, *, ignore_index: int = -100) 
 def _cross_entropy2_grad(
     Label: Array, XShape: Array, MatchX: Array, Y_GRAD: Array, *, ignore_index: int = -100
 ) -> Array:
-    return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
+    result = np.empty(XShape.shape[:-1], Y_GRAD.dtype)
+    if loops.cross_entropy_grad(result, Label, Y_GRAD, MatchX, ignore_index):
+        return result
+    return _put_at_labels(result.shape, Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
 
 
 def _move_axis_last(x: Array, axis: int) -> Array:
