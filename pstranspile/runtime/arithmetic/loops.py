@@ -303,8 +303,8 @@ def fold_runs(x: Array, offsets: Array, start: int, length: int, windows: Array)
 
 
 class Chains(NamedTuple):
-    """Where the rows of chains of labels lie: the label of each row (int64), the offsets of the sequences (int64), and
-    the steps of `gru`.
+    """The layout of chains of labels: the label of each row (int64), the offsets of the sequences (int64), and the
+    steps of `gru`.
     """
 
     labels: Array

@@ -74,7 +74,7 @@ class Group:
         self._views: tuple[Any, ...] = ()
         self._all: dict[str, Any] = {}
         self._parts: tuple[Any, ...] = ()
-        """Where the gradients of the ops are put together."""
+        """The parts of arrays to which the gradients of the ops are copied."""
         self._arguments: list[Any] = []
         """The arguments of the kernel; the shared ones are set in every step."""
         places = {argument.slot: place for place, argument in enumerate(ops[0].arguments)}

@@ -202,7 +202,7 @@ def _ctc_align(
 
 
 class _Places(NamedTuple):
-    """Where the rows of sequences are: the offsets (int64), the sequences cut into steps, longest first, the number of
+    """The places of the rows of sequences: the offsets (int64), the sequences cut into steps, longest first, the number of
     the first and the last row of each non-empty sequence and of the rows with a predecessor, and the sequence of each
     row. Values with the same offsets share these, so they must not be changed.
     """
