@@ -340,7 +340,7 @@ static PyObject *py_gru(PyObject *self, PyObject *const *a, Py_ssize_t given) {
 }
 
 static PyObject *py_gru_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 13)) return NULL;
+    if (!has_arguments(given, 16)) return NULL;
     Arrays arrays = {.count = 0};
     GruBack g = {.origin = PyObject_IsTrue(a[8])};
     g.first = memory(&arrays, a[3], 'f', 0, -1);
@@ -356,6 +356,10 @@ static PyObject *py_gru_back(PyObject *self, PyObject *const *a, Py_ssize_t give
     TAKE(g.before, memory(&arrays, a[10], 'f', 1, all * h));
     TAKE(g.gates_grad, memory(&arrays, a[11], 'f', 1, all * 3 * h));
     TAKE(g.x_grad, memory(&arrays, a[12], 'f', 1, all * 3 * h));
+    TAKE(g.reset, memory(&arrays, a[13], 'f', 0, all * h));
+    TAKE(g.weight_grad, memory(&arrays, a[14], 'f', 1, 3 * h * h));
+    TAKE(g.bias_grad, memory(&arrays, a[15], 'f', 1, 3 * h));
+    done = done && all > 0;
     TAKE(g.spare, PyMem_Malloc(first * sizeof(float)));
     if (done) RUN(all * h, gru_back(&g));
     PyMem_Free(g.spare);

@@ -1066,6 +1066,14 @@ static void multiply(Size m, Size k, Size n, const float *a, Size a_row, Matrix 
     }
 }
 
+/* out = a b, in one product: numpy's `matmul`, and its `dot` of matrices of several rows and columns. */
+static void multiply_at_once(Size m, Size k, Size n, Matrix a, Matrix b, float *out) {
+    const Size size = sizeof(float), dims[4] = {1, m, k, n};
+    char *arguments[3] = {(char *)a.first, (char *)b.first, (char *)out};
+    const Size strides[9] = {0, 0, 0, a.row * size, a.column * size, b.row * size, b.column * size, n * size, size};
+    numpys.matmul.run(arguments, dims, strides, numpys.matmul.data);
+}
+
 /* x = max(-x, -13), as in Fluid before the exponential of a sigmoid */
 FOR_ALL_PROCESSORS static void negate(Size n, float *x) {
     INDEPENDENT
@@ -1168,14 +1176,15 @@ static void gru(const Gru *g) {
 
 /* The steps of a gated recurrent unit backwards, with the transposed matrices. `grad` has the gradients of the states and
    `x_grad` gets those of the inputs in the order of the sequences, `gates_grad` these in the order of steps, and `before`
-   the states before each row. `carried`, zeros at first, becomes the gradient of the first states. */
+   the states before each row. `carried`, zeros at first, becomes the gradient of the first states. `weight_grad` gets the
+   gradients of both matrices, one after the other, and `bias_grad` that of the bias. */
 typedef struct {
     Steps steps;
     Size width;
     int origin;
-    const float *gates, *hidden, *grad, *first;
+    const float *gates, *reset, *hidden, *grad, *first;
     Matrix gate, candidate;
-    float *carried, *before, *gates_grad, *x_grad, *spare;
+    float *carried, *before, *gates_grad, *x_grad, *weight_grad, *bias_grad, *spare;
 } GruBack;
 
 FOR_ALL_PROCESSORS static void gru_back_candidate(const GruBack *g, Size start, Size m, const float *last) {
@@ -1239,6 +1248,12 @@ static void gru_back(const GruBack *g) {
             memcpy(g->x_grad + g->steps.rows[start + row] * 3 * h, grads + row * 3 * h, 3 * h * sizeof(float));
         }
     }
+    const Size all = g->steps.starts[g->steps.count];
+    const Matrix before = {g->before, 1, h}, reset = {g->reset, 1, h};
+    const Matrix of_gates = {g->gates_grad, 3 * h, 1}, of_candidate = {g->gates_grad + 2 * h, 3 * h, 1};
+    multiply_at_once(h, all, 2 * h, before, of_gates, g->weight_grad);
+    multiply_at_once(h, all, h, reset, of_candidate, g->weight_grad + 2 * h * h);
+    sum_rows(all, 3 * h, g->gates_grad, g->bias_grad);
 }
 
 /* A long short-term memory, as in recurrent.py: rows of x have the inputs of c, i, f and o. With peepholes wi, wf, wo, of
@@ -1697,14 +1712,6 @@ FOR_ALL_PROCESSORS static void weights_back(const Chains *c, const float *backwa
         }
         known = m;
     }
-}
-
-/* out = a b, in one product, as numpy's `dot` of matrices of several rows and columns */
-static void multiply_at_once(Size m, Size k, Size n, Matrix a, Matrix b, float *out) {
-    const Size size = sizeof(float), dims[4] = {1, m, k, n};
-    char *arguments[3] = {(char *)a.first, (char *)b.first, (char *)out};
-    const Size strides[9] = {0, 0, 0, a.row * size, a.column * size, b.row * size, b.column * size, n * size, size};
-    numpys.matmul.run(arguments, dims, strides, numpys.matmul.data);
 }
 
 /* sums = the sum of a row of each sequence that has one: of the first rows, or with `last` of the last ones */

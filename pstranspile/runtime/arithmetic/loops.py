@@ -150,25 +150,37 @@ def gru(
     return made if _loops.gru(x, bias, gates, candidate, first, *steps, origin, *made) else None
 
 
+class GruGradients(NamedTuple):
+    """Gradients of the first states, of the input in its order, of the weights as one tensor, and of the bias."""
+
+    state: Array
+    x: Array
+    weight: Array
+    bias: Array
+
+
 def gru_back(
-    gates: Array,
-    hidden: Array,
+    values: tuple[Array, Array, Array],
     grad: Array,
     first: Array,
-    matrices: tuple[Array, Array],
+    weight: Array,
+    transposed: tuple[Array, Array],
     steps: tuple[Array, Array],
     origin: bool,
-) -> tuple[Array, Array, Array, Array] | None:
-    """Runs the steps of `gru` backwards, from its gates and states, the gradient of the states in the order of the
-    input, and the transposed matrices.
-
-    Gives the gradient of the first states, the states before each row, and the gradients of the input in the order of
-    steps and in that of the input; None if numpy must do the work.
+) -> GruGradients | None:
+    """Runs the steps of `gru` backwards, from its gates, reset states and states, the gradient of the states in the
+    order of the input, the weights, and the transposed matrices of these. None if numpy must do the work.
     """
+    gates, reset, hidden = values
     if not CALLS_NUMPY or gates.dtype != np.float32:
         return None
-    made = np.zeros_like(first), np.empty_like(hidden), np.empty_like(gates), np.empty_like(gates)
-    return made if _loops.gru_back(gates, hidden, grad, first, *matrices, *steps, origin, *made) else None
+    made = GruGradients(
+        np.zeros_like(first), np.empty_like(gates), np.empty_like(weight), np.empty(gates.shape[1:], gates.dtype)
+    )
+    between = np.empty_like(hidden), np.empty_like(gates)
+    state, x, of_weight, bias = made
+    given = gates, hidden, grad, first, *transposed, *steps, origin
+    return made if _loops.gru_back(*given, state, *between, x, reset, of_weight, bias) else None
 
 
 class LstmResults(NamedTuple):

@@ -202,9 +202,9 @@ def _ctc_align(
 
 
 class _Places(NamedTuple):
-    """The places of the rows of sequences: the offsets (int64), the sequences cut into steps, longest first, the number of
-    the first and the last row of each non-empty sequence and of the rows with a predecessor, and the sequence of each
-    row. Values with the same offsets share these, so they must not be changed.
+    """The places of the rows of sequences: the offsets (int64), the sequences cut into steps, longest first, the
+    numbers of the first and the last row of each non-empty sequence and of the rows with a predecessor, and the
+    sequence of each row. Values with the same offsets share these, so they must not be changed.
     """
 
     offsets: Array

@@ -13,7 +13,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, real
 from pstranspile.runtime.arithmetic import is_small, loops, product_of, sum_of_rows
-from pstranspile.runtime.arithmetic.loops import LstmGradients, LstmResults
+from pstranspile.runtime.arithmetic.loops import GruGradients, LstmGradients, LstmResults
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
 from pstranspile.runtime.values import Array, LoDTensor
@@ -538,28 +538,19 @@ def _steps_of_phase(
     return before
 
 
-class _Gradients(NamedTuple):
-    """Gradients of the initial states in batch order, the states before each row, and the gradients of the inputs in
-    batch order and in the order of the sequences.
-    """
-
-    state: Array
-    before: Array
-    gates: Array
-    x: Array
-
-
 def _backward(
-    unit: _Unit, weight: Array, steps: Steps, gates: Array, hidden: Array, grad: Array, first: Array
-) -> _Gradients:
-    """Runs all steps backwards. `grad` are the gradients of the hidden states in the order of the sequences."""
-    weights, width = _weights(weight), len(weight)
+    unit: _Unit, weight: Array, steps: Steps, values: tuple[Array, Array, Array], grad: Array, first: Array
+) -> GruGradients:
+    """Runs all steps backwards. `values` are the gates, the reset states and the hidden states; `grad` are the
+    gradients of the hidden states in the order of the sequences. The gradient of the initial states is in batch order.
+    """
+    (gates, reset, hidden), weights, width = values, _weights(weight), len(weight)
     from_gates, from_candidate = (transpose_matrix(matrix, steps.phases) for matrix in weights)
     if _is_usual(unit):
         matrices = from_gates, from_candidate
-        made = loops.gru_back(gates, hidden, grad, first, matrices, steps.places, unit.origin)
+        made = loops.gru_back(values, grad, first, weight, matrices, steps.places, unit.origin)
         if made is not None:
-            return _Gradients(*made)
+            return made
     before, grad, result = steps.previous_rows(hidden, first), steps.batch(grad), np.empty_like(gates)
     u, r, c = gates.reshape(len(gates), 3, width).swapaxes(0, 1).copy()  # contiguous, which is fastest in numpy
     rest, to_candidate, to_reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
@@ -583,15 +574,16 @@ def _backward(
             now += through
             gates_back(result[rows, : 2 * width], from_gates, through)
             now += through
-    return _Gradients(carried, before, result, steps.back(result))
+    weight_grad = _weight_gradient(weight, result, before, reset)
+    return GruGradients(carried, steps.back(result), weight_grad, sum_of_rows(result))
 
 
-def _weight_gradient(weight: Array, result: _Gradients, reset: Array) -> Array:
+def _weight_gradient(weight: Array, gates: Array, before: Array, reset: Array) -> Array:
     """The gradient of the weights, as products over the rows of all steps."""
     width, total = len(weight), np.empty_like(weight)
-    gates, candidate = _weights(total)
-    np.matmul(result.before.T, result.gates[:, : 2 * width], out=gates)
-    np.matmul(reset.T, result.gates[:, 2 * width :], out=candidate)
+    of_gates, of_candidate = _weights(total)
+    np.matmul(before.T, gates[:, : 2 * width], out=of_gates)
+    np.matmul(reset.T, gates[:, 2 * width :], out=of_candidate)
     return total
 
 
@@ -622,10 +614,10 @@ def _gru_grad(
     steps = steps_noted(BatchGate, "BatchGate")
     weight, gates = plain(Weight), plain(BatchGate)
     first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
-    result = _backward(unit, weight, steps, gates, plain(BatchHidden), plain(Hidden_GRAD), first)
-    weight_grad = _weight_gradient(weight, result, plain(BatchResetHiddenPrev))
+    values = gates, plain(BatchResetHiddenPrev), plain(BatchHidden)
+    result = _backward(unit, weight, steps, values, plain(Hidden_GRAD), first)
     state = steps.initial_back(result.state) if wants_H0_GRAD else None
-    return result.x, weight_grad, state, sum_of_rows(result.gates)[None]
+    return result.x, result.weight, state, result.bias[None]
 
 
 @plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
@@ -645,9 +637,9 @@ def _gru_unit_grad(op: Op) -> Run:
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
         hidden = Hidden_GRAD  # read for its dims alone: no step follows, before which these states would come
-        result = _backward(unit, Weight, one_step(len(Gate)), Gate, hidden, Hidden_GRAD, HiddenPrev)
-        weight_grad = _weight_gradient(Weight, result, ResetHiddenPrev)
-        return result.x, result.state, weight_grad, sum_of_rows(result.gates)[None]
+        values = Gate, ResetHiddenPrev, hidden
+        result = _backward(unit, Weight, one_step(len(Gate)), values, Hidden_GRAD, HiddenPrev)
+        return result.x, result.state, result.weight, result.bias[None]
 
     return run
 
