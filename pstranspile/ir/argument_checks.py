@@ -124,7 +124,10 @@ def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
     """
     if value.__class__ is tuple or value.__class__ is list:
         names = tuple(value)
-        if all(name.__class__ is str for name in names):
+        for name in names:
+            if name.__class__ is not str:
+                break
+        else:
             return names
     wanted = "a list of names of variables"
     if isinstance(value, str):
@@ -207,22 +210,52 @@ def check_arguments(called: _Called) -> _Called:
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     first = next((name for name in names if name != "self"), "")
     kinds: dict[str, AcceptedTypes] = {}
+    right: dict[tuple[object, ...], tuple[tuple[int, frozenset[type]], ...]] = {}
+    """For each form of call whose classes are right: the places of lists, and the classes that their elements may have
+    without a further look.
+    """
+
+    def require_kinds(given: tuple[Any, ...], named: Mapping[str, Any], form: tuple[object, ...]) -> None:
+        """Raises TypeError for a wrong argument. Notes the form of a call whose classes say that it is right."""
+        lists = list[tuple[int, frozenset[type]]]()
+        is_exact = len(right) < _MOST_FORMS and len(given) <= len(names)
+        for place, (name, value) in enumerate(chain(zip(names, given), named.items())):  # noqa: B905 (there may be too many)
+            wanted = kinds.get(name)
+            if wanted is None:
+                wanted = kinds[name] = declared_kinds(function, name)
+            if wanted.is_known and value.__class__ not in wanted.exact:
+                if value.__class__ in (tuple, list) and wanted.elements:
+                    lists.append((place, wanted.elements.exact))
+                else:
+                    is_exact = False
+                _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
+        if is_exact:
+            right[form] = tuple(lists)
 
     @wraps(function)
     def call(*given: Any, **named: Any) -> Any:
+        form = (*map(_class_of, given), *named, *map(_class_of, named.values()))
         try:
-            for name, value in chain(zip(names, given), named.items()):  # noqa: B905 (there may be too many, or defaults)
-                wanted = kinds.get(name)
-                if wanted is None:
-                    wanted = kinds[name] = declared_kinds(function, name)
-                if wanted.is_known and value.__class__ not in wanted.exact:
-                    _require_kind(value, wanted, called.__qualname__, name, is_first=name == first)
+            lists = right.get(form)
+            if lists is None:
+                require_kinds(given, named, form)
+            else:
+                for place, exact in lists:
+                    value = given[place] if place < len(given) else [*named.values()][place - len(given)]
+                    if not exact.issuperset(map(type, value)):
+                        require_kinds(given, named, form)
         except TypeError:
             if _can_be_called(function, given, named) or _wrong_places(called, function, given, named):
                 raise
         return _result(called, function, given, named)
 
     return cast("_Called", _install_wrapper(called, call))
+
+
+_class_of = operator.attrgetter("__class__")
+
+_MOST_FORMS = 64
+"""The most forms of right calls of a function that are kept: the classes of its arguments, and their names."""
 
 
 def _install_wrapper(called: Any, call: Callable[..., Any]) -> Any:

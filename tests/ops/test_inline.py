@@ -93,10 +93,17 @@ def test_an_expression_gives_bitwise_what_its_kernel_gives(op_type, attrs, kind)
     assert found.tobytes() == expected.tobytes()
 
 
-def test_with_an_axis_numpy_does_not_know_there_is_no_expression():
-    for op_type in ("elementwise_add", "elementwise_mul", "less_than"):
-        frame = compute(op_type, {"X": np.ones((2, 3)), "Y": np.ones(2)}, {"Out": "out"}, {"axis": 0})
-        assert expression(op_type, frame) is None
+@pytest.mark.parametrize("op_type", ["elementwise_add", "elementwise_mul", "less_than"])
+@pytest.mark.parametrize(("axis", "dims", "calls"), [(0, (2,), True), (1, (3,), False), (0, (2, 3), False)])
+def test_an_expression_calls_the_kernel_where_numpy_does_not_align_by_the_axis(op_type, axis, dims, calls):
+    x, y = np.arange(6.0).reshape(2, 3), np.ones(dims) * 2
+    frame = compute(op_type, {"X": x, "Y": y}, {"Out": "out"}, {"axis": axis})
+    text = expression(op_type, frame).format(X="x", Y="y", call="call()")
+    called = []
+    found = eval(text, {"np": np, "x": x, "y": y, "call": lambda: called.append(True)})
+    assert bool(called) == calls
+    if not calls:
+        assert found.tobytes() == frame.find("out").tobytes()
 
 
 @pytest.mark.parametrize(

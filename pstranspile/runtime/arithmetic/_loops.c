@@ -176,6 +176,29 @@ static PyObject *py_below_largest(PyObject *self, PyObject *const *a, Py_ssize_t
     return finish(&arrays, out != NULL);
 }
 
+static PyObject *py_negative_within(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float limit;
+    if (!has_arguments(given, 3) || !numbers(a + 2, 1, &limit)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *x = memory(&arrays, a[0], 'f', 0, -1);
+    Size n = x ? size_of(&arrays, 0) : 0;
+    float *out = x ? memory(&arrays, a[1], 'f', 1, n) : NULL;
+    if (out) RUN(n, negative_within(n, x, out, limit));
+    return finish(&arrays, out != NULL);
+}
+
+static PyObject *py_sum_all(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 2)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0;
+    float *out = n ? memory(&arrays, a[1], 'f', 1, 1) : NULL, sum = 0.0f;
+    if (out) RUN(n, sum = sum_of_row(n, x));
+    const int done = out && sum != 0.0f; /* numpy's releases give zeros of different signs */
+    if (done) *out = sum;
+    return finish(&arrays, done);
+}
+
 static PyObject *py_erf(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 4)) return NULL;
     double steps = PyFloat_AsDouble(a[3]);
@@ -201,10 +224,11 @@ typedef struct {
     const char *name, *types;
 } Ufunc;
 
-#define FLOAT32 11 /* numpy's number of the type */
+#define FLOAT32 11 /* numpy's numbers of types */
+#define FLOAT64 12
 
-/* numpy's function of a name and so many arguments for float32; it has none if `run` is NULL. */
-static Function function_of(PyObject *value, const char *name, int arguments) {
+/* numpy's function of a name and so many arguments for a type; it has none if `run` is NULL. */
+static Function function_of(PyObject *value, const char *name, int arguments, char type) {
     Function found = {NULL, NULL};
     const Ufunc *ufunc = (const Ufunc *)value;
     if (strcmp(Py_TYPE(value)->tp_name, "numpy.ufunc") || Py_TYPE(value)->tp_basicsize < (Py_ssize_t)sizeof(Ufunc) ||
@@ -214,19 +238,38 @@ static Function function_of(PyObject *value, const char *name, int arguments) {
     }
     for (int at = 0; at < ufunc->count; at++) {
         int fits = 1;
-        for (int place = 0; place < arguments; place++) fits &= ufunc->types[at * arguments + place] == FLOAT32;
+        for (int place = 0; place < arguments; place++) fits &= ufunc->types[at * arguments + place] == type;
         if (fits) return (Function){ufunc->functions[at], ufunc->data[at]};
     }
     return found;
 }
 
 static PyObject *py_use_numpy(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 3)) return NULL;
-    numpys.exp = function_of(a[0], "exp", 2);
-    numpys.tanh = function_of(a[1], "tanh", 2);
-    numpys.matmul = function_of(a[2], "matmul", 3);
-    if (!numpys.exp.run || !numpys.tanh.run) numpys.matmul.run = NULL; /* all of them, or none */
+    if (!has_arguments(given, 4)) return NULL;
+    numpys.exp = function_of(a[0], "exp", 2, FLOAT32);
+    numpys.exp_of_double = function_of(a[0], "exp", 2, FLOAT64);
+    numpys.log = function_of(a[1], "log", 2, FLOAT32);
+    numpys.log_of_double = function_of(a[1], "log", 2, FLOAT64);
+    numpys.tanh = function_of(a[2], "tanh", 2, FLOAT32);
+    numpys.matmul = function_of(a[3], "matmul", 3, FLOAT32);
+    if (!numpys.exp.run || !numpys.exp_of_double.run || !numpys.log.run || !numpys.log_of_double.run ||
+        !numpys.tanh.run) {
+        numpys.matmul.run = NULL; /* all of them, or none */
+    }
     return PyBool_FromLong(numpys.matmul.run != NULL);
+}
+
+static PyObject *py_softmax(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float least;
+    if (!has_arguments(given, 3) || !numbers(a + 2, 1, &least)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = numpys.matmul.run ? memory(&arrays, a[0], 'f', 0, -1) : NULL;
+    const Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0);
+    float *out = n ? memory(&arrays, a[1], 'f', 1, n) : NULL, *sums = NULL;
+    if (out) sums = PyMem_Malloc(n / width * sizeof *sums);
+    if (sums) RUN(n, softmax(n / width, width, x, out, least, sums));
+    PyMem_Free(sums);
+    return finish(&arrays, sums != NULL);
 }
 
 /* The memory of an array as `memory` gives it, or NULL for None; `fits` becomes 0 for any other value. */
@@ -297,7 +340,7 @@ static PyObject *py_gru(PyObject *self, PyObject *const *a, Py_ssize_t given) {
 }
 
 static PyObject *py_gru_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 13)) return NULL;
+    if (!has_arguments(given, 16)) return NULL;
     Arrays arrays = {.count = 0};
     GruBack g = {.origin = PyObject_IsTrue(a[8])};
     g.first = memory(&arrays, a[3], 'f', 0, -1);
@@ -313,6 +356,10 @@ static PyObject *py_gru_back(PyObject *self, PyObject *const *a, Py_ssize_t give
     TAKE(g.before, memory(&arrays, a[10], 'f', 1, all * h));
     TAKE(g.gates_grad, memory(&arrays, a[11], 'f', 1, all * 3 * h));
     TAKE(g.x_grad, memory(&arrays, a[12], 'f', 1, all * 3 * h));
+    TAKE(g.reset, memory(&arrays, a[13], 'f', 0, all * h));
+    TAKE(g.weight_grad, memory(&arrays, a[14], 'f', 1, 3 * h * h));
+    TAKE(g.bias_grad, memory(&arrays, a[15], 'f', 1, 3 * h));
+    done = done && all > 0;
     TAKE(g.spare, PyMem_Malloc(first * sizeof(float)));
     if (done) RUN(all * h, gru_back(&g));
     PyMem_Free(g.spare);
@@ -383,6 +430,23 @@ static PyObject *py_lstm_back(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return finish(&arrays, done);
 }
 
+static PyObject *py_lstm_bias_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *gates, *before, *cells = memory(&arrays, a[2], 'f', 0, -1);
+    const Size n = cells ? size_of(&arrays, 0) : 0, h = width_of(&arrays, 0);
+    int done = n > 0 && h > 1; /* numpy adds up a single column in another order */
+    const int64_t *rows;
+    float *out;
+    TAKE(gates, memory(&arrays, a[0], 'f', 0, 4 * n));
+    TAKE(before, memory(&arrays, a[1], 'f', 0, n));
+    TAKE(rows, memory(&arrays, a[3], 'q', 0, n / h));
+    TAKE(out, memory(&arrays, a[4], 'f', 1, 7 * h));
+    for (Size place = 0; done && place < n / h; place++) done = rows[place] >= 0 && rows[place] < n / h;
+    if (done) RUN(n, lstm_bias_grad(n / h, h, gates, before, cells, rows, out));
+    return finish(&arrays, done);
+}
+
 static PyObject *py_lstm_unit(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     float bias;
     if (!has_arguments(given, 5) || !numbers(a + 2, 1, &bias)) return NULL;
@@ -447,6 +511,28 @@ static PyObject *py_largest_of_runs(PyObject *self, PyObject *const *a, Py_ssize
     return finish(&arrays, done);
 }
 
+#define MOST_ROWS_OF_RUN 129 /* numpy adds up more in two halves */
+
+static PyObject *py_sum_runs(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float zero;
+    if (!has_arguments(given, 4) || !numbers(a + 3, 1, &zero)) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = memory(&arrays, a[0], 'f', 0, -1);
+    const Size n = x ? size_of(&arrays, 0) : 0, rows = n && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    const int64_t *starts = rows ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    const Size runs = starts ? size_of(&arrays, 1) : 0, width = rows ? n / rows : 0;
+    float *out = runs ? memory(&arrays, a[2], 'f', 1, runs * width) : NULL, *spare = NULL;
+    int done = out != NULL && starts[0] >= 0;
+    for (Size run = 0; done && run < runs; run++) {
+        const int64_t end = run + 1 < runs ? starts[run + 1] : rows;
+        done = starts[run] < end && end - starts[run] <= MOST_ROWS_OF_RUN;
+    }
+    TAKE(spare, PyMem_Malloc(8 * (size_t)width * sizeof *spare));
+    if (done) RUN(n, sum_runs(runs, starts, rows, width, x, out, zero, spare));
+    PyMem_Free(spare);
+    return finish(&arrays, done);
+}
+
 /* The arguments are rows x, offsets, the first row of a window, its length, and the windows. */
 static PyObject *py_windows_of_runs(int back, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 5)) return NULL;
@@ -479,38 +565,67 @@ static PyObject *py_fold_runs(PyObject *self, PyObject *const *a, Py_ssize_t giv
     return py_windows_of_runs(1, a, given);
 }
 
-/* The arguments are x, the weights of ends, going_on, starts, rows, sequences, every, what is written: of floats, and of
-   bytes (ahead) or floats (back). */
-static PyObject *py_chains(int back, PyObject *const *a, Py_ssize_t given) {
-    if (!has_arguments(given, 9)) return NULL;
-    const Size sequences = PyLong_AsSsize_t(a[5]), every = PyLong_AsSsize_t(a[6]);
-    if (PyErr_Occurred()) return NULL;
-    Arrays arrays = {.count = 0};
-    Chains c = {.every = every};
-    c.x = memory(&arrays, a[0], 'f', 0, -1);
-    const Size n = c.x ? size_of(&arrays, 0) : 0, k = c.labels = width_of(&arrays, 0);
-    int done = numpys.matmul.run && n > 0 && every > 0 && sequences > 0 && sequences < INT32_MAX / k;
-    TAKE(c.end, memory(&arrays, a[1], 'f', 0, k));
-    done = done && is_matrix(&arrays, a[2], k, k, &c.going_on);
-    done = done && are_steps(&arrays, a[3], a[4], n / k, sequences, &c.steps);
-    TAKE(c.out, memory(&arrays, a[7], 'f', 1, n));
-    if (back) {
-        TAKE(c.behind, memory(&arrays, a[8], 'f', 1, n));
-    } else {
-        TAKE(c.counts, memory(&arrays, a[8], 'B', 1, n / k));
+static int are_classes(Size rows, const int64_t *labels, Size classes, int64_t ignored);
+
+/* Takes what both directions have in common: the label of each row, the offsets of sequences, which may be empty, and
+   the steps. `x` and the transitions, which the first two arrays hold, have been taken. */
+static int take_chains(Chains *c, Arrays *arrays, PyObject *const *a) {
+    const Size n = size_of(arrays, 0), k = c->labels = width_of(arrays, 0), all = k ? n / k : 0;
+    if (!numpys.matmul.run || k < 2 || !all || size_of(arrays, 1) != (k + 2) * k) return 0;
+    c->path = memory(arrays, a[0], 'q', 0, all);
+    c->offsets = c->path ? memory(arrays, a[1], 'q', 0, -1) : NULL;
+    c->runs = c->offsets ? size_of(arrays, arrays->count - 1) - 1 : 0;
+    if (c->runs < 1 || c->offsets[0] || c->offsets[c->runs] != all || !are_classes(all, c->path, k, -1)) return 0;
+    Size filled = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        if (c->offsets[run + 1] < c->offsets[run]) return 0;
+        filled += c->offsets[run + 1] > c->offsets[run];
     }
-    TAKE(c.spare, PyMem_Malloc(2 * sequences * k * sizeof(float)));
-    if (done && back) RUN(n, chains_back(&c));
-    if (done && !back) RUN(n, chains_ahead(&c));
+    return are_steps(arrays, a[2], a[3], all, filled, &c->steps) && c->steps.starts[1] == filled;
+}
+
+/* The arguments are x, transitions, labels, offsets, starts and rows of steps; exps, w_exps, out, logs and lasts. */
+static PyObject *py_chains_ahead(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 11)) return NULL;
+    Arrays arrays = {.count = 0};
+    Chains c = {.every = 1};
+    int done = 1;
+    TAKE(c.x, memory(&arrays, a[0], 'f', 0, -1));
+    TAKE(c.w, memory(&arrays, a[1], 'f', 0, -1));
+    done = done && take_chains(&c, &arrays, a + 2);
+    const Size k = c.labels, all = done ? c.offsets[c.runs] : 0;
+    TAKE(c.exps, memory(&arrays, a[6], 'f', 1, all * k));
+    TAKE(c.w_exps, memory(&arrays, a[7], 'f', 1, (k + 2) * k));
+    TAKE(c.out, memory(&arrays, a[8], 'f', 1, all * k));
+    TAKE(c.logs, memory(&arrays, a[9], 'f', 1, all));
+    TAKE(c.lasts, memory(&arrays, a[10], 'f', 1, c.steps.sequences * k));
+    TAKE(c.spare, PyMem_Malloc((2 * c.steps.sequences * k + k * k + 3 * all) * sizeof(float)));
+    if (done) RUN(all * k, chains_ahead(&c));
     PyMem_Free(c.spare);
     return finish(&arrays, done);
 }
 
-static PyObject *py_chains_ahead(PyObject *self, PyObject *const *a, Py_ssize_t given) {
-    return py_chains(0, a, given);
+/* The arguments are the exponentials of x and of transitions, labels, offsets, starts and rows of steps; alpha, the
+   gradient of each sequence, and the gradients of x and of transitions. */
+static PyObject *py_chains_back(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 10)) return NULL;
+    Arrays arrays = {.count = 0};
+    Chains c = {.every = 1};
+    int done = 1;
+    TAKE(c.x, memory(&arrays, a[0], 'f', 0, -1));
+    TAKE(c.w, memory(&arrays, a[1], 'f', 0, -1));
+    done = done && take_chains(&c, &arrays, a + 2);
+    const Size k = c.labels, all = done ? c.offsets[c.runs] : 0;
+    done = done && all - c.steps.sequences > 1; /* numpy multiplies a single row in another way */
+    TAKE(c.alpha, memory(&arrays, a[6], 'f', 0, all * k));
+    TAKE(c.run_grads, memory(&arrays, a[7], 'f', 0, c.runs));
+    TAKE(c.grad, memory(&arrays, a[8], 'f', 1, all * k));
+    TAKE(c.w_grad, memory(&arrays, a[9], 'f', 1, (k + 2) * k));
+    TAKE(c.spare, PyMem_Malloc((2 * c.steps.sequences * k + 2 * k * k + 4 * all * k) * sizeof(float)));
+    if (done) RUN(all * k, chains_back(&c));
+    PyMem_Free(c.spare);
+    return finish(&arrays, done);
 }
-
-static PyObject *py_chains_back(PyObject *self, PyObject *const *a, Py_ssize_t given) { return py_chains(1, a, given); }
 
 static PyObject *py_best_path(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 7)) return NULL;
@@ -689,6 +804,44 @@ static PyObject *py_put(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     return finish(&arrays, done);
 }
 
+/* match[row] = x[row, labels[row]]; loss = -log(match), limited as in negative_within */
+static PyObject *py_cross_entropy(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    float limit;
+    if (!has_arguments(given, 6) || !numbers(a + 5, 1, &limit)) return NULL;
+    const long long ignored = PyLong_AsLongLong(a[4]);
+    if (ignored == -1 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    const float *x = numpys.matmul.run ? memory(&arrays, a[0], 'f', 0, -1) : NULL;
+    const Size n = x ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    const int64_t *labels = n ? memory(&arrays, a[1], 'q', 0, rows) : NULL;
+    float *match = labels ? memory(&arrays, a[2], 'f', 1, rows) : NULL;
+    float *loss = match ? memory(&arrays, a[3], 'f', 1, rows) : NULL;
+    const int done = loss && are_classes(rows, labels, width, ignored);
+    for (Size row = 0; done && row < rows; row++) loss[row] = match[row] = x[row * width + labels[row]];
+    if (done) {
+        of_each(numpys.log, rows, loss);
+        negative_within(rows, loss, loss, limit);
+    }
+    return finish(&arrays, done);
+}
+
+/* out[row, labels[row]] = -grad[row] / match[row], and 0 elsewhere */
+static PyObject *py_cross_entropy_grad(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 5)) return NULL;
+    const long long ignored = PyLong_AsLongLong(a[4]);
+    if (ignored == -1 && PyErr_Occurred()) return NULL;
+    Arrays arrays = {.count = 0};
+    float *out = memory(&arrays, a[0], 'f', 1, -1);
+    const Size n = out ? size_of(&arrays, 0) : 0, width = width_of(&arrays, 0), rows = n ? n / width : 0;
+    const int64_t *labels = n ? memory(&arrays, a[1], 'q', 0, rows) : NULL;
+    const float *grad = labels ? memory(&arrays, a[2], 'f', 0, rows) : NULL;
+    const float *match = grad ? memory(&arrays, a[3], 'f', 0, rows) : NULL;
+    const int done = match && are_classes(rows, labels, width, ignored);
+    if (done) memset(out, 0, n * sizeof *out);
+    for (Size row = 0; done && row < rows; row++) out[row * width + labels[row]] = -grad[row] / match[row];
+    return finish(&arrays, done);
+}
+
 /* The memory of rows of float32, each in one piece, or NULL if they are not `count` (any number, if negative): sets the
    elements of a row, and the elements from the start of one row to the start of the next. */
 static float *memory_of_rows(Arrays *arrays, PyObject *value, int written, Size count, Size *width, Size *stride) {
@@ -710,6 +863,29 @@ static float *memory_of_rows(Arrays *arrays, PyObject *value, int written, Size 
     return view->buf;
 }
 
+/* out = zeros, but out[places[i, j], j] = value[i, j]. The places are int32. */
+static PyObject *py_put_largest(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    float *out = memory(&arrays, a[0], 'f', 1, -1);
+    const Size n = out ? size_of(&arrays, 0) : 0, height = n && arrays.views[0].ndim ? arrays.views[0].shape[0] : 0;
+    const Size width = height ? n / height : 1;
+    const int32_t *places = height ? memory(&arrays, a[1], 'i', 0, -1) : NULL;
+    const Size count = places ? size_of(&arrays, 1) : 0;
+    Size wide = 0;
+    Table value = {.first = NULL};
+    if (places && count % width == 0)
+        value.first = memory_of_rows(&arrays, a[2], 0, count / width, &wide, &value.stride);
+    int done = value.first && wide == width;
+    for (Size at = 0; done && at < count; at++) done = places[at] >= 0 && places[at] < height;
+    if (done) memset(out, 0, n * sizeof *out);
+    for (Size row = 0; done && row < count / width; row++) {
+        const float *from = row_of(value, row);
+        for (Size i = 0; i < width; i++) out[places[row * width + i] * width + i] = from[i];
+    }
+    return finish(&arrays, done);
+}
+
 static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 3)) return NULL;
     Arrays arrays = {.count = 0};
@@ -723,6 +899,26 @@ static PyObject *py_add_rows(PyObject *self, PyObject *const *a, Py_ssize_t give
     int done = value != NULL;
     for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < height;
     if (done) RUN(count * width, add_rows(count, width, target, rows, value));
+    return finish(&arrays, done);
+}
+
+/* out[i] = table[rows[i]] */
+static PyObject *py_take_rows(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 3)) return NULL;
+    Arrays arrays = {.count = 0};
+    Size width = 0;
+    Table table;
+    table.first = memory_of_rows(&arrays, a[0], 0, -1, &width, &table.stride);
+    const Size height = table.first ? arrays.views[0].shape[0] : 0;
+    const int64_t *rows = height && width ? memory(&arrays, a[1], 'q', 0, -1) : NULL;
+    const Size count = rows ? size_of(&arrays, 1) : 0;
+    float *out = rows ? memory(&arrays, a[2], 'f', 1, count * width) : NULL;
+    int done = out != NULL;
+    for (Size at = 0; done && at < count; at++) done = rows[at] >= 0 && rows[at] < height;
+    if (done) {
+        RUN(count * width, for (Size at = 0; at < count; at++)
+            memcpy(out + at * width, row_of(table, rows[at]), (size_t)width * sizeof(float)));
+    }
     return finish(&arrays, done);
 }
 
@@ -741,6 +937,49 @@ static PyObject *py_merge_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
         RUN(count * width, different = merge_rows(count, width, rows, value, order, order + count, merged, sums));
         PyMem_RawFree(order);
     }
+    release(&arrays);
+    return PyLong_FromSsize_t(different);
+}
+
+#define MOST_PARTS_OF_SUM 8
+
+/* The arguments are two tuples, of the rows and of the values of parts; merged and sums. */
+static PyObject *py_sum_tables(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 4)) return NULL;
+    if (!PyTuple_Check(a[0]) || !PyTuple_Check(a[1])) return PyLong_FromLong(0);
+    const Size parts = PyTuple_GET_SIZE(a[0]);
+    if (parts < 1 || parts > MOST_PARTS_OF_SUM || PyTuple_GET_SIZE(a[1]) != parts) return PyLong_FromLong(0);
+    Arrays arrays = {.count = 0};
+    const int64_t *rows_of_part[MOST_PARTS_OF_SUM];
+    Table values[MOST_PARTS_OF_SUM];
+    Size ends[MOST_PARTS_OF_SUM], count = 0, width = 0, different = 0;
+    int done = 1;
+    for (Size part = 0; done && part < parts; part++) {
+        TAKE(rows_of_part[part], memory(&arrays, PyTuple_GET_ITEM(a[0], part), 'q', 0, -1));
+        const Size mine = done ? size_of(&arrays, arrays.count - 1) : 0;
+        Size wide = 0;
+        TAKE(values[part].first, memory_of_rows(&arrays, PyTuple_GET_ITEM(a[1], part), 0, mine, &wide, &values[part].stride));
+        done = done && wide && (!part || wide == width);
+        width = wide;
+        count += mine;
+        ends[part] = count;
+    }
+    done = done && count && count <= UINT32_MAX;
+    int64_t *merged, *rows = NULL;
+    float *sums;
+    uint32_t *order = NULL;
+    TAKE(merged, memory(&arrays, a[2], 'q', 1, count));
+    TAKE(sums, memory(&arrays, a[3], 'f', 1, count * width));
+    TAKE(rows, PyMem_RawMalloc((size_t)count * sizeof *rows));
+    TAKE(order, PyMem_RawMalloc((size_t)(2 * count + width) * sizeof *order));
+    if (done) {
+        for (Size part = 0, at = 0; part < parts; at = ends[part++])
+            memcpy(rows + at, rows_of_part[part], (size_t)(ends[part] - at) * sizeof *rows);
+        RUN(count * width, different = sum_tables(count, width, rows, values, ends, order, order + count,
+                                                  (float *)(order + 2 * count), merged, sums));
+    }
+    PyMem_RawFree(order);
+    PyMem_RawFree(rows);
     release(&arrays);
     return PyLong_FromSsize_t(different);
 }
@@ -960,6 +1199,44 @@ static int32_t *hash_table(Arrays *arrays, PyObject *a, int written, int *shift)
     if (size < 2 || size & (size - 1)) return NULL;
     for (*shift = 64; (Size)1 << (64 - *shift) < size; --*shift) continue;
     return entries;
+}
+
+/* Takes the memory of an array of float32 that is written, and one of the same dims; false for others. */
+static int take_like(PyObject *value, PyObject *part, Py_buffer *from, Py_buffer *to) {
+    if (PyObject_GetBuffer(value, from, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) return PyErr_Clear(), 0;
+    if (PyObject_GetBuffer(part, to, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | PyBUF_WRITABLE)) {
+        PyErr_Clear();
+        PyBuffer_Release(from);
+        return 0;
+    }
+    const int fits = is_kind(from->format, 'f') && is_kind(to->format, 'f') && from->ndim == to->ndim &&
+                     (!from->ndim || !memcmp(from->shape, to->shape, (size_t)from->ndim * sizeof(Py_ssize_t)));
+    if (!fits) {
+        PyBuffer_Release(to);
+        PyBuffer_Release(from);
+    }
+    return fits;
+}
+
+/* copy_each(values, parts): the values are copied to the parts, two sequences of arrays. */
+static PyObject *py_copy_each(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    if (!has_arguments(given, 2)) return NULL;
+    if (!PyTuple_Check(a[0]) || !PyTuple_Check(a[1]) || PyTuple_GET_SIZE(a[0]) != PyTuple_GET_SIZE(a[1])) Py_RETURN_FALSE;
+    const Size count = PyTuple_GET_SIZE(a[0]);
+    Py_buffer *views = PyMem_Malloc((size_t)(2 * count + 1) * sizeof *views);
+    Size taken = 0;
+    while (views && taken < count &&
+           take_like(PyTuple_GET_ITEM(a[0], taken), PyTuple_GET_ITEM(a[1], taken), &views[2 * taken], &views[2 * taken + 1])) {
+        taken++;
+    }
+    const int done = views && taken == count;
+    for (Size at = 0; at < taken; at++) {
+        if (done) memcpy(views[2 * at + 1].buf, views[2 * at].buf, (size_t)views[2 * at].len);
+        PyBuffer_Release(&views[2 * at]);
+        PyBuffer_Release(&views[2 * at + 1]);
+    }
+    PyMem_Free(views);
+    return PyBool_FromLong(done);
 }
 
 static PyObject *py_find_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
@@ -1767,13 +2044,18 @@ static PyMethodDef functions[] = {
     {"sigmoid_grad", (PyCFunction)(void (*)(void))py_sigmoid_grad, METH_FASTCALL, NULL},
     {"relu_grad", (PyCFunction)(void (*)(void))py_relu_grad, METH_FASTCALL, NULL},
     {"below_largest", (PyCFunction)(void (*)(void))py_below_largest, METH_FASTCALL, NULL},
+    {"softmax", (PyCFunction)(void (*)(void))py_softmax, METH_FASTCALL, NULL},
+    {"negative_within", (PyCFunction)(void (*)(void))py_negative_within, METH_FASTCALL, NULL},
+    {"sum_all", (PyCFunction)(void (*)(void))py_sum_all, METH_FASTCALL, NULL},
     {"erf", (PyCFunction)(void (*)(void))py_erf, METH_FASTCALL, NULL},
     {"largest_of_runs", (PyCFunction)(void (*)(void))py_largest_of_runs, METH_FASTCALL, NULL},
+    {"sum_runs", (PyCFunction)(void (*)(void))py_sum_runs, METH_FASTCALL, NULL},
     {"unfold_runs", (PyCFunction)(void (*)(void))py_unfold_runs, METH_FASTCALL, NULL},
     {"fold_runs", (PyCFunction)(void (*)(void))py_fold_runs, METH_FASTCALL, NULL},
     {"chains_ahead", (PyCFunction)(void (*)(void))py_chains_ahead, METH_FASTCALL, NULL},
     {"chains_back", (PyCFunction)(void (*)(void))py_chains_back, METH_FASTCALL, NULL},
     {"best_path", (PyCFunction)(void (*)(void))py_best_path, METH_FASTCALL, NULL},
+    {"lstm_bias_grad", (PyCFunction)(void (*)(void))py_lstm_bias_grad, METH_FASTCALL, NULL},
     {"lstm_unit", (PyCFunction)(void (*)(void))py_lstm_unit, METH_FASTCALL, NULL},
     {"lstm_unit_back", (PyCFunction)(void (*)(void))py_lstm_unit_back, METH_FASTCALL, NULL},
     {"use_numpy", (PyCFunction)(void (*)(void))py_use_numpy, METH_FASTCALL, NULL},
@@ -1791,9 +2073,14 @@ static PyMethodDef functions[] = {
     {"shares", (PyCFunction)(void (*)(void))py_shares, METH_FASTCALL, NULL},
     {"softmax_grad", (PyCFunction)(void (*)(void))py_softmax_grad, METH_FASTCALL, NULL},
     {"pick", (PyCFunction)(void (*)(void))py_pick, METH_FASTCALL, NULL},
+    {"cross_entropy", (PyCFunction)(void (*)(void))py_cross_entropy, METH_FASTCALL, NULL},
+    {"cross_entropy_grad", (PyCFunction)(void (*)(void))py_cross_entropy_grad, METH_FASTCALL, NULL},
+    {"put_largest", (PyCFunction)(void (*)(void))py_put_largest, METH_FASTCALL, NULL},
     {"put", (PyCFunction)(void (*)(void))py_put, METH_FASTCALL, NULL},
     {"add_rows", (PyCFunction)(void (*)(void))py_add_rows, METH_FASTCALL, NULL},
+    {"take_rows", (PyCFunction)(void (*)(void))py_take_rows, METH_FASTCALL, NULL},
     {"merge_rows", (PyCFunction)(void (*)(void))py_merge_rows, METH_FASTCALL, NULL},
+    {"sum_tables", (PyCFunction)(void (*)(void))py_sum_tables, METH_FASTCALL, NULL},
     {"split_rows", (PyCFunction)(void (*)(void))py_split_rows, METH_FASTCALL, NULL},
     {"update_rows", (PyCFunction)(void (*)(void))py_update_rows, METH_FASTCALL, NULL},
     {"group_ids", (PyCFunction)(void (*)(void))py_group_ids, METH_FASTCALL, NULL},
@@ -1802,6 +2089,7 @@ static PyMethodDef functions[] = {
     {"draw_mask", (PyCFunction)(void (*)(void))py_draw_mask, METH_FASTCALL, NULL},
     {"row_words", (PyCFunction)(void (*)(void))py_row_words, METH_FASTCALL, NULL},
     {"masked", (PyCFunction)(void (*)(void))py_masked, METH_FASTCALL, NULL},
+    {"copy_each", (PyCFunction)(void (*)(void))py_copy_each, METH_FASTCALL, NULL},
     {"find_ids", (PyCFunction)(void (*)(void))py_find_ids, METH_FASTCALL, NULL},
     {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
     {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},

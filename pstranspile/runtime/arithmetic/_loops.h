@@ -225,6 +225,15 @@ FOR_ALL_PROCESSORS static void shares(Size rows, Size width, float *x, float *su
     }
 }
 
+/* out = -x, limited to -limit and limit; NaN stays */
+FOR_ALL_PROCESSORS static void negative_within(Size n, const float *x, float *out, float limit) {
+    INDEPENDENT
+    for (Size i = 0; i < n; i++) {
+        const float from = x[i] < -limit ? -limit : x[i];
+        out[i] = -(from > limit ? limit : from);
+    }
+}
+
 /* out = (dy - the sum of dy * y over the row) * y, in rows of `width` */
 FOR_ALL_PROCESSORS static void softmax_grad(Size rows, Size width, const float *y, const float *dy, float *out) {
     for (Size row = 0; row < rows; row++, y += width, dy += width, out += width) {
@@ -434,6 +443,36 @@ FOR_ALL_PROCESSORS static Size merge_rows(Size count, Size width, const int64_t 
             sum = at ? sum + width : sum;
             *merged++ = rows[sorted[at]];
             memcpy(sum, from, width * sizeof *sum);
+        }
+    }
+    return different;
+}
+
+/* The different rows of parts in ascending order, and for each the sum that dense tables of the parts would have: 0, and
+   for each part the sum of its values of the row in order, from 0 on. The indices of a part end at `ends`. Gives the
+   number of different rows. `order` and `spare` have room for the index of each row, and `of_part` for one row. */
+FOR_ALL_PROCESSORS static Size sum_tables(Size count, Size width, const int64_t *rows, const Table *values,
+                                          const Size *ends, uint32_t *order, uint32_t *spare, float *of_part,
+                                          int64_t *merged, float *sums) {
+    const uint32_t *sorted = ascending(count, rows, order, spare);
+    Size different = 0;
+    for (Size at = 0; at < count; different++) {
+        float *sum = sums + different * width;
+        Size part = 0;
+        memset(sum, 0, width * sizeof *sum);
+        merged[different] = rows[sorted[at]];
+        while (at < count && rows[sorted[at]] == merged[different]) {
+            while ((Size)sorted[at] >= ends[part]) part++;
+            const Size start = part ? ends[part - 1] : 0;
+            memset(of_part, 0, width * sizeof *of_part);
+            do {
+                const float *from = row_of(values[part], sorted[at] - start);
+                INDEPENDENT
+                for (Size i = 0; i < width; i++) of_part[i] = of_part[i] + from[i];
+                at++;
+            } while (at < count && rows[sorted[at]] == merged[different] && (Size)sorted[at] < ends[part]);
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) sum[i] = sum[i] + of_part[i];
         }
     }
     return different;
@@ -976,13 +1015,21 @@ typedef struct {
 } Function;
 
 static struct {
-    Function exp, tanh, matmul;
+    Function exp, tanh, log, exp_of_double, log_of_double, matmul;
 } numpys;
 
 static void of_each(Function function, Size n, float *x) {
     char *arguments[2] = {(char *)x, (char *)x};
     const Size strides[2] = {sizeof(float), sizeof(float)};
     function.run(arguments, &n, strides, function.data);
+}
+
+/* out = the softmax of x, in rows of `width`: shares of exp(max(x - the largest element, least)). `sums` has room for a
+   number for each row. */
+static void softmax(Size rows, Size width, const float *x, float *out, float least, float *sums) {
+    below_largest(rows, width, x, out, least);
+    of_each(numpys.exp, rows * width, out);
+    shares(rows, width, out, sums);
 }
 
 /* A matrix whose rows and columns are so many elements apart. */
@@ -1017,6 +1064,14 @@ static void multiply(Size m, Size k, Size n, const float *a, Size a_row, Matrix 
                                  apart ? 0 : out_row * size, size};
         numpys.matmul.run(arguments, dims, strides, numpys.matmul.data);
     }
+}
+
+/* out = a b, in one product: numpy's `matmul`, and its `dot` of matrices of several rows and columns. */
+static void multiply_at_once(Size m, Size k, Size n, Matrix a, Matrix b, float *out) {
+    const Size size = sizeof(float), dims[4] = {1, m, k, n};
+    char *arguments[3] = {(char *)a.first, (char *)b.first, (char *)out};
+    const Size strides[9] = {0, 0, 0, a.row * size, a.column * size, b.row * size, b.column * size, n * size, size};
+    numpys.matmul.run(arguments, dims, strides, numpys.matmul.data);
 }
 
 /* x = max(-x, -13), as in Fluid before the exponential of a sigmoid */
@@ -1121,14 +1176,15 @@ static void gru(const Gru *g) {
 
 /* The steps of a gated recurrent unit backwards, with the transposed matrices. `grad` has the gradients of the states and
    `x_grad` gets those of the inputs in the order of the sequences, `gates_grad` these in the order of steps, and `before`
-   the states before each row. `carried`, zeros at first, becomes the gradient of the first states. */
+   the states before each row. `carried`, zeros at first, becomes the gradient of the first states. `weight_grad` gets the
+   gradients of both matrices, one after the other, and `bias_grad` that of the bias. */
 typedef struct {
     Steps steps;
     Size width;
     int origin;
-    const float *gates, *hidden, *grad, *first;
+    const float *gates, *reset, *hidden, *grad, *first;
     Matrix gate, candidate;
-    float *carried, *before, *gates_grad, *x_grad, *spare;
+    float *carried, *before, *gates_grad, *x_grad, *weight_grad, *bias_grad, *spare;
 } GruBack;
 
 FOR_ALL_PROCESSORS static void gru_back_candidate(const GruBack *g, Size start, Size m, const float *last) {
@@ -1192,6 +1248,12 @@ static void gru_back(const GruBack *g) {
             memcpy(g->x_grad + g->steps.rows[start + row] * 3 * h, grads + row * 3 * h, 3 * h * sizeof(float));
         }
     }
+    const Size all = g->steps.starts[g->steps.count];
+    const Matrix before = {g->before, 1, h}, reset = {g->reset, 1, h};
+    const Matrix of_gates = {g->gates_grad, 3 * h, 1}, of_candidate = {g->gates_grad + 2 * h, 3 * h, 1};
+    multiply_at_once(h, all, 2 * h, before, of_gates, g->weight_grad);
+    multiply_at_once(h, all, h, reset, of_candidate, g->weight_grad + 2 * h * h);
+    sum_rows(all, 3 * h, g->gates_grad, g->bias_grad);
 }
 
 /* A long short-term memory, as in recurrent.py: rows of x have the inputs of c, i, f and o. With peepholes wi, wf, wo, of
@@ -1363,7 +1425,72 @@ static void lstm_back(const LstmBack *l) {
     }
 }
 
+/* out [7 h] = the gradients of the bias and the peepholes of a long short-term memory, sums over all places in the order
+   of steps: of the gradients `gates`, of those of i and f times the cells before, and of that of o times the cell, which
+   is in the order of the sequences. */
+FOR_ALL_PROCESSORS static void lstm_bias_grad(Size places, Size h, const float *gates, const float *before,
+                                              const float *cells, const int64_t *rows, float *out) {
+    memset(out, 0, 7 * h * sizeof(float));
+    for (Size place = 0; place < places; place++, gates += 4 * h, before += h) {
+        const float *cell = cells + rows[place] * h;
+        const int is_first = !place; /* sums begin with their first term, which may be -0 */
+        for (Size part = 0; part < 7; part++) {
+            const float *of = gates + (part < 4 ? part : part - 3) * h, *by = part < 6 ? before : cell;
+            float *sum = out + part * h;
+            if (part < 4 && is_first) {
+                memcpy(sum, of, h * sizeof(float));
+            } else if (part < 4) {
+                INDEPENDENT
+                for (Size i = 0; i < h; i++) sum[i] = sum[i] + of[i];
+            } else if (is_first) {
+                INDEPENDENT
+                for (Size i = 0; i < h; i++) sum[i] = of[i] * by[i];
+            } else {
+                INDEPENDENT
+                for (Size i = 0; i < h; i++) sum[i] = sum[i] + of[i] * by[i];
+            }
+        }
+    }
+}
+
 /* Sequences of rows, none of them empty: where each of them starts, and the end of the last one. */
+
+/* out = the sum of each column of the runs of rows that begin at `starts`, which ascend, in the order of numpy's
+   reduceat: the first row, plus the others one by one from `zero` on, or from 8 others on in 8 sums. No run has more
+   than 129 rows. `spare` has room for 8 rows. */
+FOR_ALL_PROCESSORS static void sum_runs(Size runs, const int64_t *starts, Size rows, Size width, const float *x,
+                                        float *out, float zero, float *spare) {
+    for (Size run = 0; run < runs; run++, out += width) {
+        const Size end = run + 1 < runs ? (Size)starts[run + 1] : rows, others = end - (Size)starts[run] - 1;
+        const float *first = x + starts[run] * width, *other = first + width;
+        Size at = 0;
+        if (!others) {
+            memcpy(out, first, width * sizeof(float));
+            continue;
+        }
+        if (others < 8) {
+            for (Size i = 0; i < width; i++) out[i] = zero;
+        } else {
+            memcpy(spare, other, 8 * width * sizeof(float));
+            for (at = 8; at < others - others % 8; at += 8) {
+                INDEPENDENT
+                for (Size i = 0; i < 8 * width; i++) spare[i] = spare[i] + other[at * width + i];
+            }
+            const float *a = spare, *b = spare + 4 * width;
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) {
+                out[i] = ((a[i] + a[width + i]) + (a[2 * width + i] + a[3 * width + i])) +
+                         ((b[i] + b[width + i]) + (b[2 * width + i] + b[3 * width + i]));
+            }
+        }
+        for (; at < others; at++) {
+            INDEPENDENT
+            for (Size i = 0; i < width; i++) out[i] = out[i] + other[at * width + i];
+        }
+        INDEPENDENT
+        for (Size i = 0; i < width; i++) out[i] = first[i] + out[i];
+    }
+}
 
 /* out = the largest of each column of every sequence, and `places` the first row that has it; NaN is the largest. */
 FOR_ALL_PROCESSORS static void largest_of_runs(Size runs, const int64_t *offsets, Size width, const float *x, float *out,
@@ -1416,15 +1543,15 @@ FOR_ALL_PROCESSORS static void windows_back(Size runs, const int64_t *offsets, S
     }
 }
 
-/* Chains of labels, step by step, with the exponentials of emissions `x` and of transitions. All but `starts`, `rows`
-   and `spare` are in the order of the sequences. */
+/* Chains of labels: the linear-chain random field. `labels` are so many; transitions, their exponentials and their
+   gradients are matrices of a row of first labels, a row of last labels, and a row for each label that one goes on from.
+   Rows lie in the order of the sequences, whose boundaries are `offsets`; `path` has the label of each row. */
 typedef struct {
     Steps steps;
-    Size labels, every;
-    const float *x, *end;
-    Matrix going_on;
-    float *out, *behind, *spare;
-    uint8_t *counts;
+    Size labels, runs, every;
+    const int64_t *offsets, *path;
+    const float *x, *w, *alpha, *run_grads; /* emissions and transitions (back: their exponentials) */
+    float *exps, *w_exps, *out, *logs, *lasts, *grad, *w_grad, *spare;
 } Chains;
 
 ALWAYS_INLINE static void to_shares(Size width, float *x) {
@@ -1433,48 +1560,228 @@ ALWAYS_INLINE static void to_shares(Size width, float *x) {
     for (Size i = 0; i < width; i++) x[i] = x[i] / sum;
 }
 
-/* out = the forward weights of every row; they are divided by their sum for the next row where `counts` becomes 1. `end`
-   are the weights of the first labels. `spare` holds two matrices of a row for each sequence. */
-FOR_ALL_PROCESSORS static void chains_ahead(const Chains *c) {
+#define CHAIN_RANGE 20.0    /* `_RANGE` in labels.py */
+#define LEAST_SPREAD 1e-3   /* `_LEAST_SPREAD` */
+
+/* The result of numpy's function for a number, which it takes as an array without dims. */
+static float of_float(Function function, float x) {
+    float out = 0.0f;
+    char *arguments[2] = {(char *)&x, (char *)&out};
+    const Size count = 1, strides[2] = {0, 0};
+    function.run(arguments, &count, strides, function.data);
+    return out;
+}
+
+static double of_double(Function function, double x) {
+    double out = 0.0;
+    char *arguments[2] = {(char *)&x, (char *)&out};
+    const Size count = 1, strides[2] = {0, 0};
+    function.run(arguments, &count, strides, function.data);
+    return out;
+}
+
+/* going_on = the transitions between k labels divided by a factor, by the rules of `_scale` in labels.py: sets the
+   logarithm of the factor, and gives the most steps between two normalisations. */
+static Size scale_chains(Size k, const float *transitions, float *going_on, float *factor_log) {
+    float least = transitions[0], most = transitions[0];
+    for (Size i = 1; i < k * k; i++) {
+        const float now = transitions[i];
+        if (now < least || now != now) least = now;
+        if (now > most || now != now) most = now;
+    }
+    double shrinks = -INFINITY, spread, factor = 1.0;
+    if (least > 0.0f) {
+        shrinks = of_float(numpys.log, least);
+        shrinks = shrinks < 0.0 ? shrinks : 0.0;
+    }
+    const double grows = of_float(numpys.log, most * (float)k);
+    Size every = 1;
+    spread = grows - shrinks;
+    if (spread - spread == 0.0) { /* finite */
+        factor = of_double(numpys.exp_of_double, (shrinks + grows) / 2.0);
+        spread = spread < LEAST_SPREAD ? LEAST_SPREAD : spread;
+        every = (Size)(2.0 * CHAIN_RANGE / spread);
+        if (every < 1) every = 1;
+        const float divisor = (float)factor;
+        for (Size i = 0; i < k * k; i++) going_on[i] = transitions[i] / divisor;
+    } else {
+        memcpy(going_on, transitions, k * k * sizeof(float));
+    }
+    *factor_log = (float)of_double(numpys.log_of_double, factor);
+    return every;
+}
+
+/* out = the forward weights of every row; they are divided by their sum for the next row where `noted` becomes 1. */
+FOR_ALL_PROCESSORS static void weights_ahead(const Chains *c, const float *going_on, float *noted, float *before,
+                                             float *into) {
     const Size k = c->labels;
-    float *before = c->spare, *into = before + c->steps.sequences * k;
+    const Matrix transitions = {going_on, k, 1};
     for (Size step = 0; step < c->steps.count; step++) {
         const Size start = c->steps.starts[step], m = c->steps.starts[step + 1] - start;
-        if (step) multiply(m, k, k, before, k, c->going_on, into, k);
+        if (step) multiply(m, k, k, before, k, transitions, into, k);
         for (Size row = 0; row < m; row++) {
-            const Size here = c->steps.rows[start + row] * k;
-            const float *given = step ? into + row * k : c->end, *x = c->x + here;
+            const Size here = c->steps.rows[start + row];
+            const float *given = step ? into + row * k : c->w_exps, *x = c->exps + here * k;
             float *now = before + row * k;
             INDEPENDENT
             for (Size i = 0; i < k; i++) now[i] = x[i] * given[i];
-            memcpy(c->out + here, now, k * sizeof(float));
+            memcpy(c->out + here * k, now, k * sizeof(float));
             if ((step + 1) % c->every == 0) {
                 to_shares(k, now);
-                c->counts[here / k] = 1;
+                noted[here] = 1.0f;
             }
         }
     }
 }
 
-/* out = the backward weights of every row up to a factor, and behind = their products with x. `end` are the weights of
-   the last labels, and `going_on` is transposed. */
-FOR_ALL_PROCESSORS static void chains_back(const Chains *c) {
+/* exps = exp(x - the largest number of the row); largest = these numbers */
+FOR_ALL_PROCESSORS static void exps_below_largest(Size rows, Size k, const float *x, float *exps, float *largest) {
+    for (Size row = 0; row < rows; row++) {
+        float most = x[row * k];
+        for (Size i = 1; i < k; i++) {
+            const float now = x[row * k + i];
+            if (now > most || now != now) most = now;
+        }
+        largest[row] = most;
+        INDEPENDENT
+        for (Size i = 0; i < k; i++) exps[row * k + i] = x[row * k + i] - most;
+    }
+    of_each(numpys.exp, rows * k, exps);
+}
+
+/* exps, w_exps = the exponentials; out = the forward weights of every row, which sum to 1; logs = numbers whose sum over
+   a sequence is the logarithm of the weight of all paths, without that of the last labels, over the weight of `path`;
+   lasts = the last row of `out` of each sequence that has one. `spare` has room for two matrices of a row for each
+   sequence, the transitions between labels, and three numbers for each row. */
+FOR_ALL_PROCESSORS static void chains_ahead(Chains *c) {
+    const Size k = c->labels, all = c->offsets[c->runs];
+    float *before = c->spare, *into = before + c->steps.sequences * k, *going_on = into + c->steps.sequences * k;
+    float *noted = going_on + k * k, *largest = noted + all, *sums = largest + all, factor_log, *lasts = c->lasts;
+    exps_below_largest(all, k, c->x, c->exps, largest);
+    memcpy(c->w_exps, c->w, (k + 2) * k * sizeof(float));
+    of_each(numpys.exp, (k + 2) * k, c->w_exps);
+    c->every = scale_chains(k, c->w_exps + 2 * k, going_on, &factor_log);
+    memset(noted, 0, all * sizeof(float));
+    weights_ahead(c, going_on, noted, before, into);
+    for (Size row = 0; row < all; row++) {
+        float *now = c->out + row * k;
+        const float sum = c->logs[row] = sum_of_row(k, now);
+        INDEPENDENT
+        for (Size i = 0; i < k; i++) now[i] = now[i] / sum;
+    }
+    memcpy(sums, c->logs, all * sizeof(float));
+    of_each(numpys.log, all, sums);
+    for (Size run = 0; run < c->runs; run++) {
+        const Size first = c->offsets[run], end = c->offsets[run + 1];
+        for (Size row = first; row < end; row++) {
+            const int64_t label = c->path[row];
+            float score = c->x[row * k + label], log = sums[row] * (row == end - 1 ? 1.0f : noted[row]);
+            if (row == first) score += c->w[label];
+            else {
+                score += c->w[(2 + c->path[row - 1]) * k + label];
+                log += factor_log;
+            }
+            if (row == end - 1) score += c->w[k + label];
+            c->logs[row] = log + largest[row] - score;
+        }
+        if (first < end) {
+            memcpy(lasts, c->out + (end - 1) * k, k * sizeof(float));
+            lasts += k;
+        }
+    }
+}
+
+/* out = the backward weights of every row up to a factor, and behind = their products with the row's own. `backwards` are
+   the transitions, transposed. */
+FOR_ALL_PROCESSORS static void weights_back(const Chains *c, const float *backwards, float *out, float *behind,
+                                            float *after, float *into) {
     const Size k = c->labels;
-    float *after = c->spare, *into = after + c->steps.sequences * k;
+    const Matrix transitions = {backwards, k, 1};
     for (Size step = c->steps.count - 1, known = 0, number = 1; step >= 0; step--, number++) {
         const Size start = c->steps.starts[step], m = c->steps.starts[step + 1] - start;
-        if (known) multiply(known, k, k, after, k, c->going_on, into, k);
+        if (known) multiply(known, k, k, after, k, transitions, into, k);
         for (Size row = 0; row < m; row++) {
             const Size here = c->steps.rows[start + row] * k;
-            const float *given = row < known ? into + row * k : c->end, *x = c->x + here;
+            const float *given = row < known ? into + row * k : c->w + k, *x = c->x + here;
             float *now = after + row * k;
-            memcpy(c->out + here, given, k * sizeof(float));
+            memcpy(out + here, given, k * sizeof(float));
             INDEPENDENT
             for (Size i = 0; i < k; i++) now[i] = given[i] * x[i];
             if (number % c->every == 0) to_shares(k, now);
-            memcpy(c->behind + here, now, k * sizeof(float));
+            memcpy(behind + here, now, k * sizeof(float));
         }
         known = m;
+    }
+}
+
+/* sums = the sum of a row of each sequence that has one: of the first rows, or with `last` of the last ones */
+ALWAYS_INLINE static void sum_ends(const Chains *c, int last, float *sums) {
+    const Size k = c->labels;
+    int any = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        if (c->offsets[run] == c->offsets[run + 1]) continue;
+        const float *row = c->grad + (last ? c->offsets[run + 1] - 1 : c->offsets[run]) * k;
+        INDEPENDENT
+        for (Size i = 0; i < k; i++) sums[i] = any ? sums[i] + row[i] : row[i];
+        any = 1;
+    }
+}
+
+/* grad, w_grad = the gradients of emissions and transitions, from the exponentials x and w of these, the results `alpha`
+   of `chains_ahead`, and the gradients of the logarithms of the sequences. There are several labels, and several rows
+   after first ones. `spare` has room for two matrices of a row for each sequence, two of transitions between labels, and
+   four of a row for each row. */
+FOR_ALL_PROCESSORS static void chains_back(Chains *c) {
+    const Size k = c->labels, all = c->offsets[c->runs];
+    const float *transitions = c->w + 2 * k;
+    float *after = c->spare, *into = after + c->steps.sequences * k, *going_on = into + c->steps.sequences * k;
+    float *backwards = going_on + k * k, *behind = backwards + k * k, factor_log;
+    float *before = behind + all * k, *later = before + all * k, *products = later + all * k;
+    c->every = scale_chains(k, transitions, going_on, &factor_log);
+    for (Size i = 0; i < k; i++) {
+        for (Size j = 0; j < k; j++) backwards[j * k + i] = going_on[i * k + j];
+    }
+    weights_back(c, backwards, c->grad, behind, after, into);
+    Size pairs = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        const float given = c->run_grads[run];
+        for (Size row = c->offsets[run]; row < c->offsets[run + 1]; row++) {
+            float *now = c->grad + row * k;
+            const float *alpha = c->alpha + row * k;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = alpha[i] * now[i];
+            to_shares(k, now);
+            now[c->path[row]] -= 1.0f;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = now[i] * given;
+            if (row == c->offsets[run]) continue;
+            memcpy(before + pairs * k, alpha - k, k * sizeof(float));
+            memcpy(later + pairs * k, behind + row * k, k * sizeof(float));
+            pairs++;
+        }
+    }
+    sum_ends(c, 0, c->w_grad);
+    sum_ends(c, 1, c->w_grad + k);
+    multiply_at_once(pairs, k, k, (Matrix){before, k, 1}, (Matrix){transitions, k, 1}, products);
+    Size pair = 0;
+    for (Size run = 0; run < c->runs; run++) {
+        for (Size row = c->offsets[run] + 1; row < c->offsets[run + 1]; row++, pair++) {
+            float *product = products + pair * k, *now = before + pair * k;
+            const float *to = later + pair * k;
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) product[i] = product[i] * to[i];
+            const float share = c->run_grads[run] / sum_of_row(k, product);
+            INDEPENDENT
+            for (Size i = 0; i < k; i++) now[i] = now[i] * share;
+        }
+    }
+    float *of_pairs = c->w_grad + 2 * k;
+    multiply_at_once(k, pairs, k, (Matrix){before, 1, k}, (Matrix){later, k, 1}, of_pairs);
+    INDEPENDENT
+    for (Size i = 0; i < k * k; i++) of_pairs[i] = of_pairs[i] * transitions[i];
+    for (Size run = 0; run < c->runs; run++) {
+        for (Size row = c->offsets[run] + 1; row < c->offsets[run + 1]; row++)
+            of_pairs[c->path[row - 1] * k + c->path[row]] -= c->run_grads[run];
     }
 }
 

@@ -100,6 +100,16 @@ def below_largest(x: Array, out: Array, least: float) -> bool:
     return COMPILED and _loops.below_largest(x, out, least)
 
 
+def negative_within(x: Array, out: Array, limit: float) -> bool:
+    """Sets `out` to -`x`, but to no less than -`limit` and no more than `limit`; NaN stays."""
+    return COMPILED and _loops.negative_within(x, out, limit)
+
+
+def sum_all(x: Array, out: Array) -> bool:
+    """Sets `out` [1] to the sum of all elements. Also returns False if it is 0."""
+    return COMPILED and _loops.sum_all(x, out)
+
+
 def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
     """Sets `out` to the error function of `x`, by series of three terms around points that are 1 / `steps` apart:
     `table[n, k]` (float64) is the coefficient of the power n around k / steps.
@@ -109,11 +119,18 @@ def erf(x: Array, out: Array, table: Array, steps: int) -> bool:
 
 def _take_from_numpy() -> bool:
     """Gives the loops numpy's functions; whether there are loops and they can call these functions."""
-    return COMPILED and _loops.use_numpy(np.exp, np.tanh, np.matmul)
+    return COMPILED and _loops.use_numpy(np.exp, np.log, np.tanh, np.matmul)
 
 
 CALLS_NUMPY = _take_from_numpy()
 """Whether there are compiled loops, and they can call numpy's functions."""
+
+
+def softmax(x: Array, out: Array, least: float) -> bool:
+    """Sets `out`, which may be `x`, to the exponentials of what `below_largest` gives, divided by their sum along the
+    last axis.
+    """
+    return CALLS_NUMPY and _loops.softmax(x, out, least)
 
 
 def gru(
@@ -133,25 +150,37 @@ def gru(
     return made if _loops.gru(x, bias, gates, candidate, first, *steps, origin, *made) else None
 
 
+class GruGradients(NamedTuple):
+    """Gradients of the first states, of the input in its order, of the weights as one tensor, and of the bias."""
+
+    state: Array
+    x: Array
+    weight: Array
+    bias: Array
+
+
 def gru_back(
-    gates: Array,
-    hidden: Array,
+    values: tuple[Array, Array, Array],
     grad: Array,
     first: Array,
-    matrices: tuple[Array, Array],
+    weight: Array,
+    transposed: tuple[Array, Array],
     steps: tuple[Array, Array],
     origin: bool,
-) -> tuple[Array, Array, Array, Array] | None:
-    """Runs the steps of `gru` backwards, from its gates and states, the gradient of the states in the order of the
-    input, and the transposed matrices.
-
-    Gives the gradient of the first states, the states before each row, and the gradients of the input in the order of
-    steps and in that of the input; None if numpy must do the work.
+) -> GruGradients | None:
+    """Runs the steps of `gru` backwards, from its gates, reset states and states, the gradient of the states in the
+    order of the input, the weights, and the transposed matrices of these. None if numpy must do the work.
     """
+    gates, reset, hidden = values
     if not CALLS_NUMPY or gates.dtype != np.float32:
         return None
-    made = np.zeros_like(first), np.empty_like(hidden), np.empty_like(gates), np.empty_like(gates)
-    return made if _loops.gru_back(gates, hidden, grad, first, *matrices, *steps, origin, *made) else None
+    made = GruGradients(
+        np.zeros_like(first), np.empty_like(gates), np.empty_like(weight), np.empty(gates.shape[1:], gates.dtype)
+    )
+    between = np.empty_like(hidden), np.empty_like(gates)
+    state, x, of_weight, bias = made
+    given = gates, hidden, grad, first, *transposed, *steps, origin
+    return made if _loops.gru_back(*given, state, *between, x, reset, of_weight, bias) else None
 
 
 class LstmResults(NamedTuple):
@@ -234,6 +263,13 @@ def lstm_back(
     return gradients if done else None
 
 
+def lstm_bias_grad(gradients: LstmGradients, cells: Array, rows: Array, out: Array) -> bool:
+    """Sets `out` [7 h] to the gradients of the bias of `lstm` and of its peepholes, from its cells and the row of the
+    input (int64) at each place in the order of steps.
+    """
+    return COMPILED and _loops.lstm_bias_grad(gradients.gates, gradients.cells_before, cells, rows, out)
+
+
 def lstm_unit(x: Array, before: Array, bias: float, cell: Array, hidden: Array) -> bool:
     """Sets `cell` and `hidden` [rows, h] to those of one step of a long short-term memory, from its inputs of i, f, o
     and g [rows, 4 h], the cells before, and a number added to f.
@@ -246,6 +282,13 @@ def lstm_unit_back(
 ) -> bool:
     """Sets the gradients of the arguments of `lstm_unit` from those of the cells and the hidden states, `grads`."""
     return CALLS_NUMPY and _loops.lstm_unit_back(x, before, cell, *grads, bias, x_grad, before_grad)
+
+
+def sum_runs(x: Array, starts: Array, out: Array, zero: float) -> bool:
+    """Sets `out` to the sum of every run of rows, none of them empty, that begins at `starts` (int64), in the order in
+    which numpy adds columns, from `zero` (0 or -0) on. Also returns False if a run has more than 129 rows.
+    """
+    return COMPILED and _loops.sum_runs(x, starts, out, zero)
 
 
 def largest_of_runs(x: Array, offsets: Array, out: Array, places: Array) -> bool:
@@ -271,40 +314,39 @@ def fold_runs(x: Array, offsets: Array, start: int, length: int, windows: Array)
     return COMPILED and _loops.fold_runs(x, offsets, start, length, windows)
 
 
-def chains_ahead(
-    x: Array,
-    ends: Array,
-    going_on: Array,
-    steps: tuple[Array, Array],
-    sequences: int,
-    every: int,
-    out: Array,
-    counts: Array,
-) -> bool:
-    """Sets `out` to the forward weights of the rows of chains of labels, from the weights `x` of each label, those of
-    first labels `ends`, and those of transitions [from, to].
-
-    `steps` are those of `gru`. After every so many steps the weights are divided by their sum for the next row, and
-    `counts` (uint8), zeros at first, becomes 1 for the row.
+class Chains(NamedTuple):
+    """The layout of chains of labels: the label of each row (int64), the offsets of the sequences (int64), and the
+    steps of `gru`.
     """
-    return CALLS_NUMPY and _loops.chains_ahead(x, ends, going_on, *steps, sequences, every, out, counts)
+
+    labels: Array
+    offsets: Array
+    steps: tuple[Array, Array]
+
+
+def chains_ahead(
+    x: Array, w: Array, chains: Chains, exps: tuple[Array, Array], out: Array, logs: Array, lasts: Array
+) -> bool:
+    """Runs chains of labels forwards from the weights `x` [rows, labels] of each label, in logarithms, and those of
+    first labels, last labels, and transitions from each label, the rows of `w`.
+
+    Sets `exps` to the exponentials of `x` less the largest of each row, and of `w`; `out` to the forward weights of the
+    rows, which sum to 1; `logs` [rows] to numbers whose sum over a sequence is the logarithm of the weight of all paths
+    over that of its labels, but for the weights of last labels; and `lasts` to the last row of `out` of each sequence
+    that has rows.
+    """
+    labels, offsets, steps = chains
+    return CALLS_NUMPY and _loops.chains_ahead(x, w, labels, offsets, *steps, *exps, out, logs, lasts)
 
 
 def chains_back(
-    x: Array,
-    ends: Array,
-    going_on: Array,
-    steps: tuple[Array, Array],
-    sequences: int,
-    every: int,
-    out: Array,
-    behind: Array,
+    exps: tuple[Array, Array], chains: Chains, alpha: Array, run_grads: Array, x_grad: Array, w_grad: Array
 ) -> bool:
-    """Sets `out` to the backward weights of the rows of chains of labels, each up to a factor, and `behind` to their
-    products with `x`, as `chains_ahead` does forwards; `ends` are the weights of last labels, and the transitions are
-    [to, from].
+    """Sets the gradients of `x` and `w` of `chains_ahead` from what it made, and the gradient of the logarithm of each
+    sequence.
     """
-    return CALLS_NUMPY and _loops.chains_back(x, ends, going_on, *steps, sequences, every, out, behind)
+    labels, offsets, steps = chains
+    return CALLS_NUMPY and _loops.chains_back(*exps, labels, offsets, *steps, alpha, run_grads, x_grad, w_grad)
 
 
 def best_path(x: Array, ends: Array, into: Array, steps: tuple[Array, Array], sequences: int, path: Array) -> bool:
@@ -389,11 +431,33 @@ def put(out: Array, labels: Array, value: Array, ignored: int) -> bool:
     return COMPILED and _loops.put(out, labels, value, ignored)
 
 
+def cross_entropy(x: Array, labels: Array, match: Array, loss: Array, ignored: int, limit: float) -> bool:
+    """Sets `match` as `pick` does, and `loss` to its negative logarithm as `negative_within` limits it."""
+    return CALLS_NUMPY and _loops.cross_entropy(x, labels, match, loss, ignored, limit)
+
+
+def cross_entropy_grad(out: Array, labels: Array, grad: Array, match: Array, ignored: int) -> bool:
+    """Sets `out` as `put` does, with the values -`grad` / `match`."""
+    return COMPILED and _loops.cross_entropy_grad(out, labels, grad, match, ignored)
+
+
+def put_largest(out: Array, places: Array, value: Array) -> bool:
+    """Sets `out` [rows, width] to 0, except for an element of `value` [n, width] in each column at its place, the row
+    in `places` (int32). Also returns False for a row that there is not.
+    """
+    return COMPILED and _loops.put_largest(out, places, value)
+
+
 def add_rows(target: Array, rows: Array, value: Array) -> bool:
     """Adds `value[i]` to `target[rows[i]]` for each i in order. Also returns False for a row that the target does not
     have.
     """
     return COMPILED and _loops.add_rows(target, rows, value)
+
+
+def take_rows(table: Array, rows: Array, out: Array) -> bool:
+    """Sets `out[i]` to `table[rows[i]]` for each i. Also returns False for a row that the table does not have."""
+    return COMPILED and _loops.take_rows(table, rows, out)
 
 
 def merge_rows(rows: Array, value: Array, merged: Array, sums: Array) -> int:
@@ -404,6 +468,16 @@ def merge_rows(rows: Array, value: Array, merged: Array, sums: Array) -> int:
     must do the work.
     """
     return _loops.merge_rows(rows, value, merged, sums) if COMPILED else 0
+
+
+def sum_tables(rows: tuple[Array, ...], values: tuple[Array, ...], merged: Array, sums: Array) -> int:
+    """Sums several sparse gradients of a table, as their dense tables would be summed: the values of equal rows of one,
+    in order from 0 on, and then these sums. `rows` and `values` are those of each of up to eight gradients.
+
+    Sets the first elements of `merged` and `sums` as `merge_rows` does. Returns the number of different rows, or 0 if
+    numpy must do the work.
+    """
+    return _loops.sum_tables(rows, values, merged, sums) if COMPILED else 0
 
 
 class Reach(IntEnum):
@@ -568,6 +642,11 @@ def masked(x: Array, mask: Array, divisor: float, out: Array) -> bool:
     False if there are no compiled loops, or not for these arrays.
     """
     return COMPILED and _loops.masked(x, mask, divisor, out)
+
+
+def copy_each(values: tuple[Array, ...], parts: tuple[Array, ...]) -> bool:
+    """Copies each of the values to the part in its place, which has the same dims. Changes no part if one does not."""
+    return COMPILED and _loops.copy_each(values, parts)
 
 
 def find_ids(wanted: Array, ids: Array, entries: Array, out: Array) -> bool:

@@ -71,7 +71,9 @@ def number_of(x: Array) -> Callable[[float], Any]:
 
 def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
     """The product of two matrices, each transposed first if requested, times `factor`."""
-    result = product(a.T if transpose_a else a, b.T if transpose_b else b)
+    a, b = a.T if transpose_a else a, b.T if transpose_b else b
+    small = a.shape[1] > 1 and b.size < _LARGE and a.size * b.shape[1] <= _FEW_FACTORS  # as in `product`
+    result = a.dot(b) if small else product(a, b)
     if factor != 1:
         result *= factor
     return result
@@ -329,6 +331,9 @@ def over_root(x: Array, squared: Array, epsilon: float = 0.0) -> Array:
 
 def total(x: Array) -> Array:
     """The sum of all elements, as a tensor of dims [1]."""
+    out = np.empty(1, x.dtype)
+    if loops.sum_all(x, out):
+        return out
     return np.add.reduce(x.reshape(1, -1), axis=1, dtype=x.dtype)
 
 
@@ -356,8 +361,15 @@ def sum_of_row(x: Array, axis: int) -> Array:
     return np.add.reduce(x, axis=axis, keepdims=True)
 
 
+_ZERO = np.add.reduceat(np.full(2, -0.0, np.float32), [0]).item()
+"""The zero from which numpy adds a few elements up, whose sign releases differ in."""
+
+
 def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
     """The sums of contiguous runs of rows, none of them empty: `lengths` rows from `starts` on."""
+    out = np.empty((len(starts), *x.shape[1:]), x.dtype)
+    if loops.sum_runs(x, starts, out, _ZERO):
+        return out
     return np.add.reduceat(x, starts, axis=0)
 
 

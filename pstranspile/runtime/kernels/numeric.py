@@ -138,6 +138,15 @@ def aligned_kernel(op: Op, function: Callable[[Array, Array], Array]) -> Run:
     return run if axis < 0 else run_aligned
 
 
+def aligned_expression(op: Op, expression: str, *conditions: str) -> str:
+    """`expression`, which numpy broadcasts, where numpy aligns X and Y as the op's attribute `axis` says and the
+    conditions hold; otherwise a call of the kernel.
+    """
+    axis = int_attr(op, "axis", -1)
+    tests = [*([f"{{X}}.ndim - {{Y}}.ndim == {axis}"] if axis >= 0 else []), *conditions]
+    return f"{expression} if {' and '.join(tests)} else {{call}}" if tests else expression
+
+
 _REUSED = 1 << 14
 """The least elements of an array whose memory is reused for a result: to make a smaller one takes less time than to
 find out whether the result fits.
@@ -147,12 +156,10 @@ find out whether the result fits.
 def register_ufuncs(names: Mapping[str, str]) -> None:
     """Registers kernels for ops that are ufuncs of X and Y: op type -> name of the ufunc."""
 
-    def inline(op: Op) -> str | None:
-        # With axis -1 numpy's own broadcasting is Fluid's
-        if int_attr(op, "axis", -1) >= 0:
-            return None
+    def inline(op: Op) -> str:
         text = f"np.{names[op.type]}({{X}}, {{Y}})"
-        return f"{text} if {{X}}.size < {_REUSED} else {{call}}" if OVER in op.attrs else text
+        conditions = [f"{{X}}.size < {_REUSED}"] if OVER in op.attrs else []
+        return aligned_expression(op, text, *conditions)
 
     def make(op: Op) -> Run:
         ufunc = getattr(np, names[op.type])
@@ -299,19 +306,20 @@ def below_largest(x: Array, axis: int, over: bool = False) -> Array:
     """
     if axis in (-1, x.ndim - 1):
         shifted = x if over else np.empty(x.shape, x.dtype)
-        if loops.below_largest(x, shifted, _LEAST):
+        if loops.below_largest(x, shifted, LEAST_LOGIT):
             return shifted
     shifted = np.subtract(x, largest_along(x, axis), out=x if over else None)
     return np.maximum(shifted, _least(x.dtype), out=shifted)
 
 
-_LEAST = -64
+LEAST_LOGIT = -64
+"""The limit below of logits minus the largest one, as in Fluid."""
 
 
 @lru_cache(8)
 def _least(kind: Any) -> Array:
     """The lower limit of `below_largest` as a 0-d array, which numpy handles faster than a number."""
-    return np.array(_LEAST, kind)
+    return np.array(LEAST_LOGIT, kind)
 
 
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}

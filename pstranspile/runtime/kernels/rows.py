@@ -192,7 +192,12 @@ def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
 
     Repeated rows of one part are added in order before the parts are added to each other.
     """
-    rows = np.concatenate([part.rows for part in parts])
+    given, values = tuple([part.rows for part in parts]), tuple([in_use(part) for part in parts])
+    total = sum(map(len, given))
+    merged, sums = np.empty(total, np.int64), np.empty((total, *values[0].shape[1:]), values[0].dtype)
+    if count := loops.sum_tables(given, values, merged, sums):
+        return SelectedRows(merged[:count], sums[:count], parts[0].height)
+    rows = np.concatenate(given)
     ascending, order = _ascending(rows)
     new = _starts(ascending)
     places = np.empty(len(rows), np.int64)

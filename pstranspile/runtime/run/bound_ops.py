@@ -150,13 +150,22 @@ def _with_axes(run: Run, op: Op, arguments: Sequence[Argument]) -> Run:
         return run
     allowed: set[tuple[int, ...]] = set()
 
+    first_place, several = checked[0][2], len(checked) > 1
+
+    def require_ranks(ranks: tuple[int, ...], values: Sequence[Value]) -> None:
+        for (name, axis, place), rank in zip(checked, ranks, strict=True):
+            if rank >= 0:
+                require_axes(op, name, axis, rank, _type_text(values[place]))
+        allowed.add(ranks)
+
     def check_ranks_and_run(*values: Value) -> Value:
-        ranks = tuple([getattr(_data_of(values[place]), "ndim", -1) for _, _, place in checked])
+        value = values[first_place]
+        if several or value.__class__ is not np.ndarray:
+            ranks = tuple([getattr(_data_of(values[place]), "ndim", -1) for _, _, place in checked])
+        else:
+            ranks = (value.ndim,)
         if ranks not in allowed:
-            for (name, axis, place), rank in zip(checked, ranks, strict=True):
-                if rank >= 0:
-                    require_axes(op, name, axis, rank, _type_text(values[place]))
-            allowed.add(ranks)
+            require_ranks(ranks, values)
         return run(*values)
 
     return check_ranks_and_run

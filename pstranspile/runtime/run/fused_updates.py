@@ -21,7 +21,7 @@ from pstranspile.ir.model import FrozenMap, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
-from pstranspile.runtime.arithmetic import same_everywhere
+from pstranspile.runtime.arithmetic import loops, same_everywhere
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import AS_ROWS
 from pstranspile.runtime.run.bound_ops import BoundOp
@@ -73,31 +73,38 @@ class Group:
         """Whether some variables do not lie in the group's arrays."""
         self._views: tuple[Any, ...] = ()
         self._all: dict[str, Any] = {}
-        self._parts: list[Any] = []
+        self._parts: tuple[Any, ...] = ()
+        """The parts of arrays to which the gradients of the ops are copied."""
         self._arguments: list[Any] = []
         """The arguments of the kernel; the shared ones are set in every step."""
         places = {argument.slot: place for place, argument in enumerate(ops[0].arguments)}
         self._shared_places = [places[slot] for slot in slots.shared_slots]
         self._steps = self._moves = 0
 
-    def step(self, kept: list[Value], given: list[Value], shared: list[Value]) -> bool:
+    def step(self, kept: tuple[Value, ...], given: tuple[Value, ...], shared: tuple[Value, ...]) -> bool:
         """Updates the variables in place. Returns False without any change if a condition is not met."""
         self._steps += 1
         if self.loose or not all(map(is_, kept, self._views)):
             self.loose = True
             return False
-        for part, value in zip(self._parts, given, strict=True):
-            if value.__class__ is not np.ndarray or value.shape != part.shape or value.dtype != part.dtype:
-                return False
-        if not same_everywhere() or not self._numbers_agree():
+        if not same_everywhere() or not self._numbers_agree() or not self._copy_gradients(given):
             return False
-        for part, value in zip(self._parts, given, strict=True):
-            part[...] = value
         for place, value in zip(self._shared_places, shared, strict=True):
             self._arguments[place] = value
         made = self.ops[0].run(*self._arguments)
         for slot, place in self.slots.numbers.items():
             self._all[slot][:] = made[place]
+        return True
+
+    def _copy_gradients(self, given: tuple[Value, ...]) -> bool:
+        """Copies the gradients to their parts. Returns False without any change if one is of another kind."""
+        if loops.copy_each(given, self._parts):
+            return True
+        for part, value in zip(self._parts, given, strict=True):
+            if value.__class__ is not np.ndarray or value.shape != part.shape or value.dtype != part.dtype:
+                return False
+        for part, value in zip(self._parts, given, strict=True):
+            part[...] = value
         return True
 
     def _numbers_agree(self) -> bool:
@@ -133,10 +140,11 @@ class Group:
             for part, value in zip(parts, mine, strict=True):
                 part[...] = value
             views += parts
-        self._parts = []
+        gradient_parts: list[Any] = []
         for slot in self.slots.gradient_slots:
             self._all[slot], parts = _side_by_side(params, _APART)
-            self._parts += parts
+            gradient_parts += parts
+        self._parts = tuple(gradient_parts)
         whole = {slot: array[:1] if slot in self.slots.numbers else array for slot, array in self._all.items()}
         self._arguments = [whole.get(argument.slot) for argument in self.ops[0].arguments]
         for name, view in zip(self.updated_variables, views, strict=True):

@@ -187,6 +187,36 @@ def test_shares(drawn: Any) -> None:
 
 
 @needs_loops
+@given(matrices(1), st.booleans())
+def test_softmax(drawn: Any, in_place: bool) -> None:
+    (x,) = drawn
+    wanted = np.exp(np.maximum(x - x.max(axis=-1, keepdims=True), np.float32(-64)))
+    wanted /= wanted.sum(axis=-1, keepdims=True)
+    out = x if in_place else np.empty_like(x)
+    assert loops.softmax(x, out, -64)
+    assert same_bits(out, wanted)
+
+
+@needs_loops
+@given(vectors(1), st.booleans())
+def test_negative_within(drawn: Any, in_place: bool) -> None:
+    (x,) = drawn
+    wanted = -np.minimum(np.maximum(x, np.float32(-1e20)), np.float32(1e20))
+    out = x if in_place else np.empty_like(x)
+    assert loops.negative_within(x, out, 1e20)
+    assert same_bits(out, wanted)
+
+
+@needs_loops
+@given(vectors(1))
+def test_sum_all(drawn: Any) -> None:
+    (x,) = drawn
+    wanted, out = np.add.reduce(x.reshape(1, -1), axis=1), np.full(1, 7, np.float32)
+    assert loops.sum_all(x, out) == bool(wanted != 0)
+    assert same_bits(out, wanted if wanted != 0 else np.full_like(out, 7))
+
+
+@needs_loops
 @given(matrices(2))
 def test_softmax_grad(drawn: Any) -> None:
     y, dy = drawn
@@ -243,7 +273,8 @@ def test_steps_that_do_not_fit_are_not_run(changed: dict[str, Any]) -> None:
 @needs_loops
 def test_functions_that_are_not_numpys_are_not_called() -> None:
     for wrong in (np.exp2, math.exp, None, np.matmul):
-        assert not loops._loops.use_numpy(wrong, np.tanh, np.matmul)
+        assert not loops._loops.use_numpy(wrong, np.log, np.tanh, np.matmul)
+        assert not loops._loops.use_numpy(np.exp, wrong, np.tanh, np.matmul)
         assert loops.gru(**of_gru()) is None
     assert loops._take_from_numpy()
 
@@ -331,6 +362,76 @@ def test_add_rows(drawn: Any, data: Any) -> None:
 
 
 @needs_loops
+@given(matrices(1), st.data())
+def test_cross_entropy(drawn: Any, data: Any) -> None:
+    (x,) = drawn
+    rows, classes = x.shape
+    labels = data.draw(arrays(np.int64, rows, elements=st.integers(0, classes - 1)))
+    match, loss = np.full((2, rows), 7, np.float32)
+    assert loops.cross_entropy(x, labels, match, loss, -100, 1e20)
+    wanted = x[np.arange(rows), labels]
+    assert same_bits(match, wanted)
+    assert same_bits(loss, -np.minimum(np.maximum(np.log(wanted), np.float32(-1e20)), np.float32(1e20)))
+    grad, gradient = np.arange(rows, dtype=np.float32), np.full_like(x, 7)
+    assert loops.cross_entropy_grad(gradient, labels, grad, match, -100)
+    expected = np.zeros_like(x)
+    expected[np.arange(rows), labels] = -grad / match
+    assert same_bits(gradient, expected)
+    for ignored, wrong in ((int(labels[0]), labels), (-100, labels - classes), (-100, labels[1:])):
+        assert not loops.cross_entropy(x, wrong, match, loss, ignored, 1e20)
+        assert not loops.cross_entropy_grad(gradient, wrong, grad, match, ignored)
+    assert same_bits(match, wanted)
+    assert same_bits(gradient, expected)
+
+
+@needs_loops
+@pytest.mark.parametrize("apart", [False, True])
+def test_put_largest(apart: bool) -> None:
+    value = np.arange(1, 13, dtype=np.float32).reshape(2, 6)[:, :3] if apart else np.ones((2, 3), np.float32)
+    places, out = np.array([[0, 1, 2], [4, 3, 4]], np.int32), np.full((5, 3), 7, np.float32)
+    for wrong in (places - 1, places + 1, places[:1], places.astype("int64")):
+        assert not loops.put_largest(out, wrong, value)
+        assert (out == 7).all()
+    assert loops.put_largest(out, places, value)
+    wanted = np.zeros_like(out)
+    np.put_along_axis(wanted, places.astype("int64"), value, axis=0)
+    assert same_bits(out, wanted)
+
+
+@needs_loops
+@given(matrices(1), st.booleans(), st.data())
+def test_take_rows(drawn: Any, apart: bool, data: Any) -> None:
+    (table,) = drawn
+    height, width = table.shape
+    table = np.concatenate([table, table], axis=1)[:, :width] if apart else table
+    ids = data.draw(arrays(np.int64, st.integers(0, 9), elements=st.integers(0, height - 1)))
+    out = np.full((len(ids), width), 7, np.float32)
+    assert loops.take_rows(table, ids, out)
+    assert same_bits(out, table[ids])
+    for wrong in (-1, height):
+        out[...] = 7
+        assert not loops.take_rows(table, np.array([*ids[1:], wrong]), out[: max(len(ids), 1)])
+        assert (out == 7).all()
+
+
+@needs_loops
+@given(st.lists(st.integers(1, 129), min_size=1, max_size=6), st.integers(1, 20), st.integers(0, 2**31), st.booleans())
+def test_sum_runs(lengths: list[int], width: int, seed: int, zeros: bool) -> None:
+    random = np.random.RandomState(seed)
+    x = random.standard_normal((sum(lengths), width)).astype("float32")
+    x[random.random_sample(x.shape) < zeros * 0.9] = -0.0
+    starts = np.array([0, *np.cumsum(lengths)[:-1]])
+    out = np.empty((len(starts), width), np.float32)
+    assert loops.sum_runs(x, starts, out, plain._ZERO)
+    wanted = np.add.reduceat(x, starts, axis=0)
+    assert out.tobytes() == wanted.tobytes()
+    out[...] = 7
+    for wrong in (starts - 1, starts + len(x), np.repeat(starts, 2)):
+        assert not loops.sum_runs(x, wrong, np.resize(out, (len(wrong), width)), 0.0)
+    assert not loops.sum_runs(np.ones((130, width), np.float32), np.zeros(1, int), out[:1], 0.0)
+
+
+@needs_loops
 @given(matrices(1), st.integers(1, 9), st.data())
 def test_merge_rows(drawn: Any, height: int, data: Any) -> None:
     (value,) = drawn
@@ -350,6 +451,58 @@ def test_merge_rows(drawn: Any, height: int, data: Any) -> None:
         for other in others:
             first = first + other
         assert same_bits(found, first)
+
+
+@needs_loops
+@given(matrices(3), st.lists(st.integers(0, 5), min_size=1, max_size=4), st.booleans(), st.data())
+def test_sum_tables(drawn: Any, chosen: list[int], apart: bool, data: Any) -> None:
+    parts: list[SelectedRows] = []
+    for number in chosen:
+        value = np.concatenate([drawn[number % 3]] * (1 + apart), axis=1)[:, : drawn[0].shape[1]]  # rows that lie apart
+        ids = data.draw(arrays(np.int64, len(value), elements=st.integers(0, 5)))
+        parts.append(SelectedRows(ids, value, 6))
+    found = rows.sum_tables(parts)
+    dense = [np.zeros((6, drawn[0].shape[1]), np.float32) for _ in parts]
+    for table, part in zip(dense, parts, strict=True):
+        np.add.at(table, part.rows, part.value)
+    total = dense[0]
+    for table in dense[1:]:
+        total = total + table
+    assert found.rows.tolist() == np.unique(np.concatenate([part.rows for part in parts])).tolist()
+    assert same_bits(found.value, total[found.rows])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loops, "COMPILED", False)
+        assert same_bits(found.value, rows.sum_tables(parts).value)
+
+
+@needs_loops
+def test_tables_that_are_not_summed() -> None:
+    ids, value = np.array([1, 1, 2]), np.ones((3, 2), np.float32)
+    merged, sums = np.full(6, 7), np.full((6, 2), 7, np.float32)
+    for wrong_ids, wrong in ((ids, value.astype("float64")), (ids, value[:2]), (ids, value[:, :1]), (ids[:2], value)):
+        assert not loops.sum_tables((ids, wrong_ids), (value, wrong), merged, sums)
+    assert not loops.sum_tables((ids,) * 9, (value,) * 9, np.empty(27, int), np.empty((27, 2), np.float32))
+    assert not loops.sum_tables((ids[:0],), (value[:0],), merged[:0], sums[:0])
+    assert (merged == 7).all()
+    assert (sums == 7).all()
+
+
+@needs_loops
+def test_arrays_are_copied_together_or_not_at_all() -> None:
+    values = tuple(np.full(dims, 3, np.float32) for dims in ((2, 3), (4,), ()))
+    parts = tuple(np.zeros_like(value) for value in values)
+    for place, wrong in (
+        (0, values[0].T),
+        (1, values[1][:3]),
+        (1, values[1].astype("float64")),
+        (1, None),
+        (2, values[1]),
+    ):
+        assert not loops.copy_each((*values[:place], wrong, *values[place + 1 :]), parts)
+        assert not any(part.any() for part in parts)
+    assert not loops.copy_each(values[:2], parts)
+    assert loops.copy_each(values, parts)
+    assert all(part.tolist() == value.tolist() for part, value in zip(parts, values, strict=True))
 
 
 @needs_loops

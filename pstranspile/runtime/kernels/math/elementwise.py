@@ -10,10 +10,11 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.math.elementwise import functors
-from pstranspile.runtime.arithmetic import power, sigmoid
+from pstranspile.runtime.arithmetic import power, sigmoid, sum_over
 from pstranspile.runtime.kernels.kernel import Run, has_output, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import (
     align,
+    aligned_expression,
     aligned_kernel,
     first_number,
     formula,
@@ -34,7 +35,7 @@ register_ufuncs(
 )
 
 
-@plain_kernel("elementwise_mul", inline=lambda op: "np.multiply({X}, {Y})" if int_attr(op, "axis", -1) < 0 else None)
+@plain_kernel("elementwise_mul", inline=lambda op: aligned_expression(op, "np.multiply({X}, {Y})"))
 def _mul(X: Array | SelectedRows, Y: Array, *, axis: int = -1) -> Array | SelectedRows:
     if isinstance(X, SelectedRows):
         if Y.size != 1:
@@ -107,13 +108,16 @@ _GRADIENTS = "X@GRAD Y@GRAD"
 @kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS, lod="each")
 def _add_grad(op: Op) -> Run:
     axis, wants_x, wants_y = _gradient_settings(op)
-    negative = op.type == "elementwise_sub_grad"
+    negative, by_rows = op.type == "elementwise_sub_grad", axis in (-1, 1)
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         x_grad = y_grad = None
         dims = Out_GRAD.shape
         if wants_y:
-            y_grad = Out_GRAD if Y.shape == dims else sum_to(Out_GRAD, Y.shape, axis)
+            if by_rows and len(dims) == 2 and dims[1:] == Y.shape != (1,):  # the usual case: Y is added to every row
+                y_grad = sum_over(Out_GRAD, (0,))
+            else:
+                y_grad = Out_GRAD if Y.shape == dims else sum_to(Out_GRAD, Y.shape, axis)
             if negative:
                 y_grad = np.negative(y_grad)
         if wants_x:

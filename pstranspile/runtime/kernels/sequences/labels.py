@@ -201,20 +201,45 @@ def _ctc_align(
 # together, the longest first.
 
 
+class _Places(NamedTuple):
+    """The places of the rows of sequences: the offsets (int64), the sequences cut into steps, longest first, the
+    numbers of the first and the last row of each non-empty sequence and of the rows with a predecessor, and the
+    sequence of each row. Values with the same offsets share these, so they must not be changed.
+    """
+
+    offsets: Array
+    steps: Steps
+    first_rows: Array
+    last_rows: Array
+    later_rows: Array
+    sequence: Array
+
+
+@lru_cache(64)
+def _places(offsets: tuple[int, ...]) -> _Places:
+    starts, lengths, _, _, ends = runs_between(offsets)
+    first = starts[lengths > 0]
+    later = np.ones(offsets[-1], bool)
+    later[first] = False
+    return _Places(
+        ends,
+        steps_between(offsets),
+        first,
+        first + lengths[lengths > 0] - 1,
+        later.nonzero()[0],
+        np.arange(len(lengths)).repeat(lengths),
+    )
+
+
 class _Chains(NamedTuple):
-    """The layout of the rows of sequences: consecutive, between offsets.
+    """The layout of the rows of sequences, which are consecutive.
 
     `lod` is the LoD of ragged sequences. `inside` is the mask [sequences, longest] of padded sequences.
     """
 
-    offsets: tuple[int, ...]
+    places: _Places
     lod: list[list[int]] | None
     inside: Array | None
-
-    @property
-    def steps(self) -> Steps:
-        """The sequences cut into steps, longest first."""
-        return steps_between(self.offsets)
 
     def rows(self, values: Array) -> Array:
         """The rows of the sequences, from values in the layout of the inputs."""
@@ -232,61 +257,43 @@ class _Chains(NamedTuple):
         """Values in the layout of the inputs, from the rows of the sequences; ragged ones with their LoD."""
         return self.back(rows) if self.lod is None else LoDTensor(rows, self.lod)
 
-    def labels(self, label: Any, count: int) -> Array:
-        """The label of each row. Raises ValueError for a label outside of 0 to count - 1."""
+    def labels(self, label: Any) -> Array:
+        """The label of each row."""
         values = plain(label)
-        if values.size != (self.offsets[-1] if self.inside is None else self.inside.size):
+        if values.size != (len(self.places.sequence) if self.inside is None else self.inside.size):
             raise ValueError(f"Label has {values.size} numbers, it must have one for each row of Emission")
-        labels = self.rows(values.reshape(-1) if self.inside is None else values.reshape(self.inside.shape))
-        check_ids(labels, count, "the label")
-        return labels
+        return self.rows(values.reshape(-1) if self.inside is None else values.reshape(self.inside.shape))
+
+    def for_loops(self, labels: Array) -> loops.Chains:
+        """The layout for the compiled loops."""
+        return loops.Chains(labels, self.places.offsets, self.places.steps.places)
 
     def sums(self, rows: Array) -> Array:
         """The sum over every sequence of one number for each row; 0 for empty sequences."""
-        starts, lengths, full, _, _ = runs_between(self.offsets)
-        if full:
-            return np.add.reduceat(rows, starts)
-        result = np.zeros(len(lengths), rows.dtype)
+        offsets, first_rows = self.places.offsets, self.places.first_rows
+        if len(first_rows) == len(offsets) - 1:
+            return np.add.reduceat(rows, first_rows)
+        result = np.zeros(len(offsets) - 1, rows.dtype)
         if len(rows):
-            result[lengths > 0] = np.add.reduceat(rows, starts[lengths > 0])
+            result[offsets[:-1] < offsets[1:]] = np.add.reduceat(rows, first_rows)
         return result
-
-
-class _Places(NamedTuple):
-    """Row numbers: the first and the last row of each non-empty sequence, and rows with a predecessor; and the sequence
-    of each row.
-    """
-
-    first_rows: Array
-    last_rows: Array
-    later_rows: Array
-    sequence: Array
-
-
-@lru_cache(64)
-def _places(offsets: tuple[int, ...]) -> _Places:
-    starts, lengths, _, _, _ = runs_between(offsets)
-    first = starts[lengths > 0]
-    later = np.ones(offsets[-1], bool)
-    later[first] = False
-    return _Places(first, first + lengths[lengths > 0] - 1, later.nonzero()[0], np.arange(len(lengths)).repeat(lengths))
 
 
 def _chains(emission: Any, transition: Any, length: Any) -> tuple[Array, Array, _Chains]:
     """(rows of Emission, Transition, layout of the sequences). Raises ValueError if the dims don't fit."""
-    x, w = plain(emission), plain(transition)
+    w = plain(transition)
     if length is None:
         x, lod = sequences(emission, "Emission")
         if len(lod) != 1:
             raise ValueError(f"Emission has {len(lod)} levels of LoD, it must have one")
-        chains = _Chains(tuple(lod[0]), lod, None)
+        chains = _Chains(_places(tuple(lod[0])), lod, None)
     else:
-        lengths = plain(length).reshape(-1)
+        x, lengths = plain(emission), plain(length).reshape(-1)
         if x.ndim != 3 or len(x) != len(lengths):
             raise ValueError(f"Emission has the dims {list(x.shape)}, it must have 3, the first {len(lengths)}")
         check_ids(lengths, x.shape[1] + 1, "the length")
         inside = np.arange(x.shape[1]) < lengths[:, None]
-        chains = _Chains((0, *lengths.cumsum().tolist()), None, inside)
+        chains = _Chains(_places((0, *lengths.cumsum().tolist())), None, inside)
     if w.shape != (x.shape[-1] + 2, x.shape[-1]):
         raise ValueError(f"Transition has the dims {list(w.shape)}, it must have {[x.shape[-1] + 2, x.shape[-1]]}")
     return chains.rows(x), w, chains
@@ -303,6 +310,9 @@ def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
 
 _RANGE = 20.0
 """The weights of a row may grow or shrink by the factor exp(_RANGE) before they are normalised to sum to 1."""
+
+_LEAST_SPREAD = 1e-3
+"""A smaller difference between the logarithms of most growth and most decay in a step counts as this one."""
 
 
 class _Scale(NamedTuple):
@@ -326,23 +336,16 @@ def _scale(w_exps: Array) -> _Scale:
     if not math.isfinite(most - least):
         return _Scale(going_on, 1.0, 1)
     factor = float(np.exp((least + most) / 2))
-    return _Scale(going_on / w_exps.dtype.type(factor), factor, max(1, int(2 * _RANGE / max(most - least, 1e-3))))
+    return _Scale(
+        going_on / w_exps.dtype.type(factor), factor, max(1, int(2 * _RANGE / max(most - least, _LEAST_SPREAD)))
+    )
 
 
 def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
     """(normalised forward weights of every row, numbers for every row, mostly 0, whose sum over a sequence is the
     logarithm of its total weight).
     """
-    scale, counts = _scale(w_exps), np.zeros(len(x_exps), bool)
-    counts[steps.places[1]] = steps.last
-    alpha, sequences = np.empty(x_exps.shape, x_exps.dtype), len(steps.order)
-    noted = counts.view(np.uint8)
-    if loops.chains_ahead(x_exps, w_exps[0], scale.going_on, steps.places, sequences, scale.every, alpha, noted):
-        totals = np.add.reduce(alpha, axis=1, keepdims=True)
-        alpha /= totals
-        logs = np.log(totals[:, 0]) * counts
-        logs[steps.after_first] += logs.dtype.type(np.log(scale.factor))
-        return alpha, logs
+    scale, alpha = _scale(w_exps), np.empty(x_exps.shape, x_exps.dtype)
     exps, counts = steps.batch(x_exps), steps.last.copy()
     before, number = w_exps[0], 0
     for phase in steps.phases:
@@ -366,25 +369,37 @@ def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
 
 @plain_kernel("linear_chain_crf", "Alpha EmissionExps TransitionExps LogLikelihood", lod="own")
 def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = None) -> tuple[Array, ...]:
-    raw = plain(Emission)
-    largest = np.maximum.reduce(raw, axis=-1, keepdims=True)
-    exps, w_exps = np.exp(raw - largest), np.exp(plain(Transition))
     x, w, chains = _chains(Emission, Transition, Length)
-    labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
-    alpha, logs = _forward(chains.rows(exps), w_exps, chains.steps)
-    logs += chains.rows(largest)[:, 0]
-    logs -= _label_scores(x, w, labels, places)
-    logs[places.last_rows] += np.log(np.dot(alpha.take(places.last_rows, axis=0), w_exps[1]))
+    labels, places = chains.labels(Label), chains.places
+    made = np.empty_like(x), np.empty_like(w)
+    alpha, logs, lasts = (
+        np.empty_like(x),
+        np.empty(len(x), x.dtype),
+        np.empty((len(places.last_rows), len(w[0])), x.dtype),
+    )
+    if loops.chains_ahead(x, w, chains.for_loops(labels), made, alpha, logs, lasts):
+        exps, w_exps = made[0] if chains.inside is None else _exps(plain(Emission))[0], made[1]
+    else:
+        check_ids(labels, x.shape[-1], "the label")
+        (exps, largest), w_exps = _exps(plain(Emission)), np.exp(w)
+        alpha, logs = _forward(chains.rows(exps), w_exps, places.steps)
+        logs += chains.rows(largest)[:, 0]
+        logs -= _label_scores(x, w, labels, places)
+        lasts = alpha.take(places.last_rows, axis=0)
+    logs[places.last_rows] += np.log(np.dot(lasts, w_exps[1]))
     return chains.back(alpha), exps, w_exps, chains.sums(logs).astype(x.dtype, copy=False)[:, None]
+
+
+def _exps(x: Array) -> tuple[Array, Array]:
+    """(the exponentials of x less the largest number of each row, these numbers [..., 1])."""
+    largest = np.maximum.reduce(x, axis=-1, keepdims=True)
+    return np.exp(x - largest), largest
 
 
 def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
     """(backward weights of every row up to a factor for each row, their products with the row's own weights)."""
     scale, (beta, behind) = _scale(w_exps), np.empty((2, *x_exps.shape), x_exps.dtype)
-    backwards, sequences = scale.going_on.T.copy(), len(steps.order)
-    if loops.chains_back(x_exps, w_exps[1], backwards, steps.places, sequences, scale.every, beta, behind):
-        return beta, behind
-    exps, after, number = steps.batch(x_exps), behind[:0], 0
+    backwards, exps, after, number = scale.going_on.T.copy(), steps.batch(x_exps), behind[:0], 0
     for phase in reversed(steps.phases):
         for start in reversed(phase):
             rows = slice(start, start + phase.step)
@@ -413,15 +428,19 @@ def _linear_chain_crf_grad(
     Length: Any = None,
 ) -> tuple[Any, Array]:
     x, w, chains = _chains(Emission, Transition, Length)
-    labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
-    alpha, w_exps = chains.rows(plain(Alpha)), plain(TransitionExps)
-    scale = plain(LogLikelihood_GRAD).reshape(-1).take(places.sequence)
-    beta, behind = _behind(chains.rows(plain(EmissionExps)), w_exps, chains.steps)
+    labels, places = chains.labels(Label), chains.places
+    exps, alpha = chains.rows(plain(EmissionExps)), chains.rows(plain(Alpha))
+    w_exps, of_sequences = plain(TransitionExps), plain(LogLikelihood_GRAD).reshape(-1)
+    grad, w_grad = np.empty_like(x), np.empty_like(w)
+    if loops.chains_back((exps, w_exps), chains.for_loops(labels), alpha, of_sequences, grad, w_grad):
+        return chains.with_lod(grad), w_grad
+    check_ids(labels, x.shape[-1], "the label")
+    scale = of_sequences.take(places.sequence)
+    beta, behind = _behind(exps, w_exps, places.steps)
     grad = alpha * beta
     grad /= np.add.reduce(grad, axis=1, keepdims=True)
     grad[np.arange(len(grad)), labels] -= 1
     grad *= scale[:, None]
-    w_grad = np.empty(w.shape, w.dtype)
     w_grad[0] = np.add.reduce(grad.take(places.first_rows, axis=0), axis=0)
     w_grad[1] = np.add.reduce(grad.take(places.last_rows, axis=0), axis=0)
     w_grad[2:] = _pairs(alpha, behind, w_exps[2:], labels, scale, places.later_rows)
@@ -442,9 +461,11 @@ def _pairs(alpha: Array, behind: Array, w_exps: Array, labels: Array, scale: Arr
 @plain_kernel("crf_decoding", "ViterbiPath", lod="own")
 def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any = None) -> Any:
     x, w, chains = _chains(Emission, Transition, Length)
-    path = _best_path(x, w, chains.steps)
+    path = _best_path(x, w, chains.places.steps)
     if Label is not None:
-        path = (chains.labels(Label, x.shape[-1]) == path).astype("int64")
+        labels = chains.labels(Label)
+        check_ids(labels, x.shape[-1], "the label")
+        path = (labels == path).astype("int64")
     return chains.with_lod(path if chains.lod is None else path[:, None])
 
 

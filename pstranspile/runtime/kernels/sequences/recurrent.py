@@ -13,7 +13,7 @@ import numpy as np
 from pstranspile.ir.model import Op
 from pstranspile.ops.attributes import flag, real
 from pstranspile.runtime.arithmetic import is_small, loops, product_of, sum_of_rows
-from pstranspile.runtime.arithmetic.loops import LstmGradients, LstmResults
+from pstranspile.runtime.arithmetic.loops import GruGradients, LstmGradients, LstmResults
 from pstranspile.runtime.kernels.kernel import Run, kernel, per_op, plain_kernel
 from pstranspile.runtime.kernels.numeric import plain, row_counts, sequences
 from pstranspile.runtime.values import Array, LoDTensor
@@ -98,7 +98,7 @@ class Steps:
     `notes` are the starts, the rows and the order as lists. `phases` are the starts as ranges: one range for each run
     of steps with equally many rows, whose step is that number of rows. `earlier` gives, for every row after the first
     step, the position of the same sequence's row one step earlier. `places` are the starts as an array, and the rows.
-    `last` masks the last rows of sequences in batch order; `after_first` are the rows after the first ones.
+    `last` masks the last rows of sequences in batch order.
     Values with the same LoD share their steps, so they must not be changed.
     """
 
@@ -109,7 +109,6 @@ class Steps:
     earlier: Array
     places: tuple[Array, Array]
     last: Array
-    after_first: Array
     notes: list[list[int]]
 
     def batch(self, rows: Array) -> Array:
@@ -188,9 +187,7 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
     places = np.asarray(starts, np.int64), np.ascontiguousarray(rows, np.int64)
     last = np.ones(len(rows), bool)
     last[before] = False
-    return Steps(
-        rows, starts, phases, order, before, places, last, rows[first:], [starts, rows.tolist(), order.tolist()]
-    )
+    return Steps(rows, starts, phases, order, before, places, last, [starts, rows.tolist(), order.tolist()])
 
 
 _STEPS = 20_000
@@ -199,8 +196,11 @@ _STEPS = 20_000
 
 def transpose_matrix(matrix: Array, phases: Sequence[range]) -> Array:
     """The transposed matrix, in memory of its own if this makes the products with the rows of steps faster."""
-    steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, matrix.T))
-    return matrix.T.copy() if steps * _STEPS >= matrix.size else matrix.T
+    transposed = matrix.T
+    if not phases or is_small(phases[0].step, transposed):  # the usual case: later steps have no more rows
+        return transposed
+    steps = sum(len(phase) for phase in phases if phase.step > 1 and not is_small(phase.step, transposed))
+    return transposed.copy() if steps * _STEPS >= matrix.size else transposed
 
 
 @lru_cache(32)
@@ -538,28 +538,19 @@ def _steps_of_phase(
     return before
 
 
-class _Gradients(NamedTuple):
-    """Gradients of the initial states in batch order, the states before each row, and the gradients of the inputs in
-    batch order and in the order of the sequences.
-    """
-
-    state: Array
-    before: Array
-    gates: Array
-    x: Array
-
-
 def _backward(
-    unit: _Unit, weight: Array, steps: Steps, gates: Array, hidden: Array, grad: Array, first: Array
-) -> _Gradients:
-    """Runs all steps backwards. `grad` are the gradients of the hidden states in the order of the sequences."""
-    weights, width = _weights(weight), len(weight)
+    unit: _Unit, weight: Array, steps: Steps, values: tuple[Array, Array, Array], grad: Array, first: Array
+) -> GruGradients:
+    """Runs all steps backwards. `values` are the gates, the reset states and the hidden states; `grad` are the
+    gradients of the hidden states in the order of the sequences. The gradient of the initial states is in batch order.
+    """
+    (gates, reset, hidden), weights, width = values, _weights(weight), len(weight)
     from_gates, from_candidate = (transpose_matrix(matrix, steps.phases) for matrix in weights)
     if _is_usual(unit):
         matrices = from_gates, from_candidate
-        made = loops.gru_back(gates, hidden, grad, first, matrices, steps.places, unit.origin)
+        made = loops.gru_back(values, grad, first, weight, matrices, steps.places, unit.origin)
         if made is not None:
-            return _Gradients(*made)
+            return made
     before, grad, result = steps.previous_rows(hidden, first), steps.batch(grad), np.empty_like(gates)
     u, r, c = gates.reshape(len(gates), 3, width).swapaxes(0, 1).copy()  # contiguous, which is fastest in numpy
     rest, to_candidate, to_reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
@@ -583,15 +574,16 @@ def _backward(
             now += through
             gates_back(result[rows, : 2 * width], from_gates, through)
             now += through
-    return _Gradients(carried, before, result, steps.back(result))
+    weight_grad = _weight_gradient(weight, result, before, reset)
+    return GruGradients(carried, steps.back(result), weight_grad, sum_of_rows(result))
 
 
-def _weight_gradient(weight: Array, result: _Gradients, reset: Array) -> Array:
+def _weight_gradient(weight: Array, gates: Array, before: Array, reset: Array) -> Array:
     """The gradient of the weights, as products over the rows of all steps."""
     width, total = len(weight), np.empty_like(weight)
-    gates, candidate = _weights(total)
-    np.matmul(result.before.T, result.gates[:, : 2 * width], out=gates)
-    np.matmul(reset.T, result.gates[:, 2 * width :], out=candidate)
+    of_gates, of_candidate = _weights(total)
+    np.matmul(before.T, gates[:, : 2 * width], out=of_gates)
+    np.matmul(reset.T, gates[:, 2 * width :], out=of_candidate)
     return total
 
 
@@ -617,13 +609,15 @@ def _gru_grad(
     H0: Any = None,
     *,
     unit: _Unit = per_op(_unit),
+    wants_H0_GRAD: bool,
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     weight, gates = plain(Weight), plain(BatchGate)
     first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
-    result = _backward(unit, weight, steps, gates, plain(BatchHidden), plain(Hidden_GRAD), first)
-    weight_grad = _weight_gradient(weight, result, plain(BatchResetHiddenPrev))
-    return result.x, weight_grad, steps.initial_back(result.state), sum_of_rows(result.gates)[None]
+    values = gates, plain(BatchResetHiddenPrev), plain(BatchHidden)
+    result = _backward(unit, weight, steps, values, plain(Hidden_GRAD), first)
+    state = steps.initial_back(result.state) if wants_H0_GRAD else None
+    return result.x, result.weight, state, result.bias[None]
 
 
 @plain_kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
@@ -643,9 +637,9 @@ def _gru_unit_grad(op: Op) -> Run:
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
         hidden = Hidden_GRAD  # read for its dims alone: no step follows, before which these states would come
-        result = _backward(unit, Weight, one_step(len(Gate)), Gate, hidden, Hidden_GRAD, HiddenPrev)
-        weight_grad = _weight_gradient(Weight, result, ResetHiddenPrev)
-        return result.x, result.state, weight_grad, sum_of_rows(result.gates)[None]
+        values = Gate, ResetHiddenPrev, hidden
+        result = _backward(unit, Weight, one_step(len(Gate)), values, Hidden_GRAD, HiddenPrev)
+        return result.x, result.state, result.weight, result.bias[None]
 
     return run
 
@@ -732,15 +726,18 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
     return Parameters(weight, flat[: 4 * width], peepholes, projection)
 
 
-def _weight_gradients(params: Parameters, result: LstmGradients, cells: Array) -> tuple[Array, Array]:
-    """The gradients of the weights and of the bias with its peepholes, from the cells in batch order."""
+def _weight_gradients(params: Parameters, result: LstmGradients, steps: Steps, cells: Array) -> tuple[Array, Array]:
+    """The gradients of the weights and of the bias with its peepholes, from the cells in the order of the sequences."""
     weight, width = np.matmul(result.before.T, result.gates), params.width
-    bias = sum_of_rows(result.gates)
     if params.peepholes is None:
-        return weight, bias[None]
-    inner = result.gates[:, width : 3 * width].reshape(len(cells), 2, width) * result.cells_before[:, None]
+        return weight, sum_of_rows(result.gates)[None]
+    together = np.empty((1, 7 * width), weight.dtype)
+    if loops.lstm_bias_grad(result, cells, steps.places[1], together):
+        return weight, together
+    cells, inner = steps.batch(cells), result.gates[:, width : 3 * width].reshape(len(cells), 2, width)
+    inner = inner * result.cells_before[:, None]
     output = sum_of_rows(result.gates[:, 3 * width :] * cells)
-    return weight, np.concatenate([bias, sum_of_rows(inner).reshape(-1), output])[None]
+    return weight, np.concatenate([sum_of_rows(result.gates), sum_of_rows(inner).reshape(-1), output])[None]
 
 
 def _initial(steps: Steps, h0: Any, c0: Any, params: Parameters) -> tuple[Array, Array]:
@@ -775,13 +772,16 @@ def _lstm_grad(
     C0: Any = None,
     *,
     unit: Unit = per_op(_lstm_settings),
+    wants_H0_GRAD: bool,
+    wants_C0_GRAD: bool,
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     params = _parameters(unit, plain(Weight), plain(Bias), None)
     cells, values = plain(Cell), (plain(BatchGate), plain(Cell), plain(BatchCellPreAct), plain(Hidden))
     result = backward(unit, params, steps, values, plain(Hidden_GRAD), _initial(steps, H0, C0, params))
-    states = steps.initial_back(result.state), steps.initial_back(result.cell)
-    return result.x, *_weight_gradients(params, result, steps.batch(cells)), *states
+    state = steps.initial_back(result.state) if wants_H0_GRAD else None
+    cell = steps.initial_back(result.cell) if wants_C0_GRAD else None
+    return result.x, *_weight_gradients(params, result, steps, cells), state, cell
 
 
 @plain_kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
@@ -817,11 +817,15 @@ def _lstmp_grad(
     C0: Any = None,
     *,
     unit: Unit = per_op(_lstm_settings),
+    wants_H0_GRAD: bool,
+    wants_C0_GRAD: bool,
 ) -> tuple[Any, ...]:
     steps = steps_noted(BatchGate, "BatchGate")
     params = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
     cells, values = plain(Cell), (plain(BatchGate), plain(Cell), plain(BatchCellPreAct), plain(Projection))
     result = backward(unit, params, steps, values, plain(Projection_GRAD), _initial(steps, H0, C0, params))
-    states, projection = (result.state, result.cell), np.matmul(plain(BatchHidden).T, result.projected)
-    weight, bias = _weight_gradients(params, result, steps.batch(cells))
-    return result.x, weight, projection, bias, *map(steps.initial_back, states)
+    projection = np.matmul(plain(BatchHidden).T, result.projected)
+    weight, bias = _weight_gradients(params, result, steps, cells)
+    state = steps.initial_back(result.state) if wants_H0_GRAD else None
+    cell = steps.initial_back(result.cell) if wants_C0_GRAD else None
+    return result.x, weight, projection, bias, state, cell

@@ -435,11 +435,15 @@ def _largest(x: Array, offsets: Sequence[int]) -> tuple[Array, Array]:
 def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str = per_op(_pool_type)) -> LoDTensor:
     x, lod = sequences(X, "X")
     grad = plain(Out_GRAD)
-    starts, lengths, full, _, _ = runs_between(tuple(lod[-1]))
+    starts, lengths, full, _, ends = runs_between(tuple(lod[-1]))
     if pool in ("SUM", "AVERAGE", "SQRT"):
         if pool != "SUM":
             grad = grad / _divisors(tuple(lod[-1]), pool, grad.dtype, grad.ndim)
         return LoDTensor(grad.repeat(lengths, axis=0), lod)
+    if pool == "MAX":
+        out = np.empty(x.shape, x.dtype)
+        if loops.put_largest(out, plain(MaxIndex), grad):
+            return LoDTensor(out, lod)
     out = np.zeros(x.shape, x.dtype)
     if pool == "MAX":
         rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
@@ -450,9 +454,11 @@ def _run_sequence_pool_grad(X: Any, MaxIndex: Any, Out_GRAD: Any, *, pool: str =
             places, columns = places[rows >= 0], columns[rows >= 0]
         out.reshape(-1)[places] = columns
     else:
-        rows = starts if pool == "FIRST" else starts + lengths - 1
-        filled = ... if full else lengths > 0
-        out[rows[filled]] = grad[filled]
+        rows = starts if pool == "FIRST" else ends[1:] - 1
+        if full:  # the usual case
+            out[rows] = grad
+        else:
+            out[rows[lengths > 0]] = grad[lengths > 0]
     return LoDTensor(out, lod)
 
 

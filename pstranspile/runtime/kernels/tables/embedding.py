@@ -50,6 +50,9 @@ def _looked_up(table: Array | SelectedRows | LargeTable, ids: Array) -> Array:
         return table.look_up(ids.reshape(-1).astype("int64", copy=False)).reshape(*ids.shape, table.width)
     if isinstance(table, SelectedRows):
         return table.value[positions(table, ids.astype("int64", copy=False), "W")]
+    out = np.empty((*ids.shape, *table.shape[1:]), table.dtype)
+    if loops.take_rows(table, ids, out):
+        return out
     ids = np.ascontiguousarray(ids)
     _require_rows(table, ids)
     return table.take(ids, axis=0)

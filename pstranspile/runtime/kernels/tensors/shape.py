@@ -156,8 +156,13 @@ def _axis_given(op: Op, tensor: Array | None) -> int:
 
 
 @plain_kernel("concat", lod="own")
-def _concat_values(X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, *, op: Op) -> Array | LoDTensor:
-    axis = _axis_given(op, plain(AxisTensor))
+def _concat_values(
+    X: list[Array | LoDTensor],
+    AxisTensor: Array | LoDTensor | None,
+    *,
+    given: int = per_op(lambda op: int_attr(op, "axis")),
+) -> Array | LoDTensor:
+    axis = given if AxisTensor is None else first_number(plain(AxisTensor))
     if {part.__class__ for part in X} == {np.ndarray}:  # the usual case
         return np.concatenate(X, axis=axis)
     parts = [part for part in X if part is not None]
@@ -183,15 +188,22 @@ def _concat_lods(lods: Sequence[list[list[int]]]) -> list[list[int]]:
 
 def _cut_up(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
     """Consecutive parts of these sizes along an axis, as views of x."""
+    ends = zip(sizes, accumulate(sizes), strict=True)
+    if axis % x.ndim == 1:  # the usual case
+        return [x[:, end - size : end] for size, end in ends]
     before = (slice(None),) * (axis % x.ndim)
-    return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+    return [x[(*before, slice(end - size, end))] for size, end in ends]
 
 
 @plain_kernel("concat_grad", "X@GRAD", lod="own")
 def _concat_grad(
-    X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, Out_GRAD: Array | LoDTensor, *, op: Op
+    X: list[Array | LoDTensor],
+    AxisTensor: Array | LoDTensor | None,
+    Out_GRAD: Array | LoDTensor,
+    *,
+    given: int = per_op(lambda op: int_attr(op, "axis")),
 ) -> list[Array | LoDTensor]:
-    axis = _axis_given(op, plain(AxisTensor))
+    axis = given if AxisTensor is None else first_number(plain(AxisTensor))
     gradients = _cut_up(plain(Out_GRAD), axis, [plain(part).shape[axis] for part in X])
     return [
         LoDTensor(gradient, part.lod) if isinstance(part, LoDTensor) else gradient

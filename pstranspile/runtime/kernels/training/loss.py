@@ -18,6 +18,7 @@ from pstranspile.runtime.arithmetic import (
     log_of_each,
     loops,
     minus_log_of_shares,
+    same_everywhere,
     shares_of_exp,
     sum_over,
 )
@@ -27,18 +28,26 @@ from pstranspile.runtime.kernels.random import Rows, mersenne_words, words
 from pstranspile.runtime.kernels.rows import add_rows
 from pstranspile.runtime.values import Array, SelectedRows
 
+_GREATEST = 1e20
+"""The limit of logarithms of either sign, as in Fluid, so that losses stay finite."""
 
-def _log(x: Array) -> Array:
-    """The logarithm, limited to +-1e20 as in Fluid so that losses stay finite."""
+
+def _limit(x: Array) -> Array:
+    """Logarithms within their limits, in the memory of x."""
     lowest, highest = _bounds(x.dtype)
+    return np.minimum(np.maximum(x, lowest, out=x), highest, out=x)
+
+
+def _minus_log(x: Array) -> Array:
+    """The negative logarithm within its limits."""
     result = log_of_each(x)
-    return np.minimum(np.maximum(result, lowest, out=result), highest, out=result)
+    return result if loops.negative_within(result, result, _GREATEST) else -_limit(result)
 
 
 @lru_cache(8)
 def _bounds(kind: Any) -> tuple[Array, Array]:
     """The limits of logarithms as 0-d arrays, which numpy handles faster than Python numbers."""
-    return np.array(-1e20, kind), np.array(1e20, kind)
+    return np.array(-_GREATEST, kind), np.array(_GREATEST, kind)
 
 
 def _sum_of_classes(x: Array) -> Array:
@@ -94,11 +103,11 @@ def _cross_entropy_values(op: Op) -> Run:
     ignore_index = int_attr(op, "ignore_index", -100)
 
     def soft(X: Array, Label: Array) -> Array:
-        return -_sum_of_classes(Label * _log(X))
+        return -_sum_of_classes(Label * _limit(log_of_each(X)))
 
     def hard(X: Array, Label: Array) -> Array:
         match, counted = _at_labels(X, Label, ignore_index)
-        loss = -_log(match) if counted is None else np.where(counted, -_log(match), 0).astype(X.dtype)
+        loss = _minus_log(match) if counted is None else np.where(counted, _minus_log(match), 0).astype(X.dtype)
         return loss.reshape(_label_shape(X, Label))
 
     return soft if flag(op, "soft_label") else hard
@@ -120,10 +129,12 @@ def _cross_entropy_grad(op: Op) -> Run:
 
 @plain_kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
 def _cross_entropy2_values(X: Array, Label: Array, *, ignore_index: int = -100) -> tuple[Array, Array, Array]:
-    match, counted = _at_labels(X, Label, ignore_index)
-    loss = -_log(match)
-    if counted is not None:
-        match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
+    match, loss = np.empty(Label.size, X.dtype), np.empty(Label.size, X.dtype)
+    if not (same_everywhere() and loops.cross_entropy(X, Label, match, loss, ignore_index, _GREATEST)):
+        match, counted = _at_labels(X, Label, ignore_index)
+        loss = _minus_log(match)
+        if counted is not None:
+            match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
     of_match = (*X.shape[:-1], 1)
     return loss.reshape(_label_shape(X, Label)), np.empty((*X.shape, 0), X.dtype), match.reshape(of_match)
 
@@ -132,7 +143,10 @@ def _cross_entropy2_values(X: Array, Label: Array, *, ignore_index: int = -100) 
 def _cross_entropy2_grad(
     Label: Array, XShape: Array, MatchX: Array, Y_GRAD: Array, *, ignore_index: int = -100
 ) -> Array:
-    return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
+    result = np.empty(XShape.shape[:-1], Y_GRAD.dtype)
+    if loops.cross_entropy_grad(result, Label, Y_GRAD, MatchX, ignore_index):
+        return result
+    return _put_at_labels(result.shape, Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
 
 
 def _move_axis_last(x: Array, axis: int) -> Array:

@@ -44,8 +44,15 @@ def arrays_to_update(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
     """
     pairs = [(slot, out or f"{slot}Out") for slot, _, out in (word.partition(":") for word in slots.split())]
     same = [in_place(op, slot, out) for slot, out in pairs]
+    all_same = all(same)
 
     def own(*values: Array) -> tuple[Array, ...]:
+        if all_same:  # the usual case
+            for value in values:
+                if not value.flags.writeable:
+                    break
+            else:
+                return values
         return tuple([v if kept and v.flags.writeable else v.copy() for v, kept in zip(values, same, strict=True)])
 
     return own
