@@ -411,6 +411,8 @@ def _is(value: Any, kind: Any) -> bool:
 
 def is_whole(value: object) -> bool:
     """Whether a value is a whole number, of Python, numpy or another package; True and False are none."""
+    if value.__class__ is int:  # the usual case: asking for a protocol takes long
+        return True
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return False
     try:

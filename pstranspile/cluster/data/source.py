@@ -25,7 +25,7 @@ from pstranspile.ir.argument_checks import MOST_STEPS, check_arguments, expect_n
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, quantity, warning
 from pstranspile.ir.model import Location, Program
 from pstranspile.ir.reading import is_address, misspelt
-from pstranspile.runtime.run.batch import Batch, Part
+from pstranspile.runtime.run.batch import Batch, Part, unchecked_batch
 from pstranspile.runtime.run.feeds import Table, tables_of
 from pstranspile.runtime.run.step_feeds import ENDLESS, Dealing, FeedOf, LeftOut, left_out_of_feed
 from pstranspile.runtime.values import Array
@@ -479,7 +479,7 @@ class Cursor:
         values = {name: concat_columns([one[name] for one in columns]).value() for name in columns[0]}
         part = Part(places, deal.total(number))
         whole = deal.trainers == 1 and not bad
-        return StepFeed(Batch(values, {} if whole else dict.fromkeys(values, part)), bad)
+        return StepFeed(unchecked_batch(values, {} if whole else dict.fromkeys(values, part)), bad)
 
     def _look_for_odd(self, unit: int, columns: Mapping[str, Column], rows: Taken, kept: Array | None) -> None:
         """Reports NaN and infinity in rows of a unit that are fed. `kept` marks the good ones among `rows` (None:

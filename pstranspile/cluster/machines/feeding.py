@@ -13,7 +13,7 @@ from pstranspile.ir.argument_checks import wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, warning
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.ir.reading import shown_path
-from pstranspile.runtime.run.batch import Batch, Dealt, Part, has_rows, rows_of, select_rows
+from pstranspile.runtime.run.batch import Batch, Dealt, Part, has_rows, rows_of, select_rows, unchecked_batch
 from pstranspile.runtime.run.feeds import FedInputs, near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, is_divided
@@ -317,7 +317,7 @@ def _batch(given: Mapping[str, Any], trainer: int, rows: int | None, weight: flo
     batch.
     """
     parts = given.parts if isinstance(given, Batch) else dict.fromkeys(given) if trainer else {}
-    return Batch(given, parts, rows=rows, weight=weight)
+    return unchecked_batch(given, parts, rows=rows, weight=weight)
 
 
 ClusterFeeds: TypeAlias = (
@@ -369,7 +369,7 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
             if part is None:
                 part = of_rows[size, start, stop] = Part(np.arange(start, stop), size)
             values[name], parts[name] = np.asarray(value)[start:stop], part
-    return Batch(values, parts)
+    return unchecked_batch(values, parts)
 
 
 WANTED = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"

@@ -345,10 +345,11 @@ def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts:
             if values[place].__class__ is not np.ndarray:
                 message = f"{outputs[place]} is declared to be a tensor, but the server holds something else"
                 raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
-            kind, size = forms[place]
-            if values[place].dtype.name != kind or (size >= 0 and values[place].size != size):
+            dtype, size = forms[place]
+            of_value = values[place].dtype
+            if (of_value is not dtype and of_value.name != dtype.name) or (size >= 0 and values[place].size != size):
                 held, of = f"{values[place].dtype.name}{list(values[place].shape)}", declared[outputs[place]]
-                message = f"{outputs[place]} is declared as {kind}{list(of.shape)}, but the server holds {held}"
+                message = f"{outputs[place]} is declared as {dtype}{list(of.shape)}, but the server holds {held}"
                 raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
         for place in changed_places:
             values[place] = own_copy(values[place])
@@ -357,10 +358,10 @@ def checked_join(trainer: Trainer, exchange: Exchange, program: Program, counts:
     return finish
 
 
-def _form(declared: Var) -> tuple[str, int]:
-    """The numpy name of a tensor's element type, and its number of elements (-1: any number)."""
+def _form(declared: Var) -> tuple[np.dtype[Any], int]:
+    """A tensor's element type in numpy, and its number of elements (-1: any number)."""
     assert declared.dtype is not None
-    return NUMPY_TYPES[declared.dtype], prod(declared.shape) if min(declared.shape, default=1) >= 0 else -1
+    return np.dtype(NUMPY_TYPES[declared.dtype]), prod(declared.shape) if min(declared.shape, default=1) >= 0 else -1
 
 
 def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:

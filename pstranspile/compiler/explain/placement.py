@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from pstranspile.compiler.analysis.updates import why_whole
 from pstranspile.compiler.compile import Compiled, prepare
 from pstranspile.compiler.cost.counts import read_counts
-from pstranspile.compiler.cost.jobs import columns, cost_of, moved_of, planned_lookups
 from pstranspile.compiler.emit.rules import UPDATE
 from pstranspile.compiler.explain.job import (
     ExplainedJob,
@@ -353,6 +352,9 @@ class _Loads:
     """What the servers of a plan move, hold, and need memory for, and the parts that each parameter has in it."""
 
     def __init__(self, compiled: Compiled, states: _States):
+        # Imported here and below, so that a compile, which records origins as this package reads them, loads no costs.
+        from pstranspile.compiler.cost.jobs import cost_of, planned_lookups
+
         job, plan, program = compiled.job, compiled.plan, compiled.source.main
         self.plan = plan
         self.counts = read_counts(job.id_counts) if job is not None and job.id_counts else None
@@ -377,6 +379,8 @@ class _Loads:
 
     def moved_of(self, parameter: PlannedParameter, part: Slice) -> float:
         """The bytes that a slice moves in a step with all trainers together."""
+        from pstranspile.compiler.cost.jobs import moved_of
+
         moved = moved_of(parameter, self.lookups, self.rows, self.counts)
         return self.plan.trainers * (moved.below(part.stop) - moved.below(part.start))
 
@@ -535,6 +539,8 @@ def _regardless(rule: str) -> str:
 
 def _table(part: PlacedSlice) -> list[str]:
     """The servers for a slice, each with what it would move and hold."""
+    from pstranspile.compiler.cost.jobs import columns
+
     table, notes = [("with it on", "busiest moves", "this one holds")], [""]
     for choice in part.choices[:_SHOWN]:
         table.append((choice.endpoint, f"{choice.busiest:,.0f}", f"{choice.held:,}"))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from pstranspile.frontends.torch.complex_numbers import has_complex, has_rule, is_complex, split_complex
 from pstranspile.frontends.torch.definitions import DEFINITIONS, as_written
@@ -33,6 +33,7 @@ from pstranspile.frontends.torch.trial_steps import (
     HeldState,
     ObservedStep,
     as_before,
+    data_as_alias,
     inline_checkpoints,
     make_lazy,
     noted_checks,
@@ -238,6 +239,7 @@ def _exported_step(
             _unchecked_distributions(),
             _masks_as_given(),
             as_written(torch),
+            data_as_alias(torch),
             whole_sequences(torch) if notes.packs else nullcontext(),
             exported_backwards(torch, notes.calls) if notes.calls else nullcontext(),
             exported_gradients(torch, notes.gradients) if notes.gradients else nullcontext(),
@@ -805,9 +807,9 @@ def _detach_blocks(torch: Any, exported: Any) -> None:
     """Has everything that an exported graph computes without gradient take detached values.
 
     A decomposition puts the graphs of blocks into that around them, after which nothing tells that they had no
-    gradient. What a block takes is detached at its begin, and `detach_()` becomes `detach()`. Raises DiagnosticError
-    (`torch-op`) for a block that writes into a tensor with a gradient: torch goes on with the gradient that the tensor
-    had before, whatever is written.
+    gradient. What a block takes is detached at its begin, and `detach_()` becomes `detach()`. A tensor with a gradient
+    that is written without one goes on with the gradient that it had before, as in torch. Raises DiagnosticError
+    (`torch-op`) where a graph can't say that.
     """
     detach = torch.ops.aten.detach.default
     graphs = [one for one in exported.graph_module.modules() if hasattr(one, "graph")]
@@ -816,12 +818,15 @@ def _detach_blocks(torch: Any, exported: Any) -> None:
         if _detach_in_place(torch, module.graph, detach):
             changed.add(module)
     with_gradient = _with_gradient(torch, exported)
+    if _keep_gradients(torch, exported.graph_module, with_gradient):
+        changed.add(exported.graph_module)
     for module in graphs:
         for node in [*module.graph.nodes]:
-            if getattr(node.target, "__name__", "") != _BLOCK or node.args[0] is not False:
+            block = _block_of(module, node)
+            if block is None:
                 continue
-            block = getattr(module, node.args[1].target)
-            _require_unwritten(node, block.graph, with_gradient)
+            if module is not exported.graph_module:
+                _require_unwritten(node, block.graph, with_gradient)
             for inner in [one for one in block.graph.nodes if one.op == "placeholder"]:
                 if hasattr(inner.meta.get("val"), "shape"):
                     _detach(block.graph, inner, detach)
@@ -898,6 +903,112 @@ def _with_gradient(torch: Any, exported: Any) -> set[Any]:
             for arg in _written(node):
                 result.update(_bases(arg))
     return result
+
+
+def _block_of(module: Any, node: Any) -> Any:
+    """The graph that a node calls with gradients off; None for another node."""
+    if getattr(node.target, "__name__", "") != _BLOCK or node.args[0] is not False:
+        return None
+    return getattr(module, node.args[1].target)
+
+
+def _keep_gradients(torch: Any, module: Any, with_gradient: set[Any]) -> bool:
+    """Has tensors with a gradient that are written without one, in a block or through `detach()`, go on with what is
+    written and the gradient that they had before: `new.detach() + (x - x.detach())`. Whether there are any.
+
+    Raises DiagnosticError (`torch-op`) where a view that was taken before is read after it, or the tensor is written
+    with a gradient after it.
+    """
+    graph, detach = module.graph, torch.ops.aten.detach.default
+    nodes = [*graph.nodes]
+    places = {node: at for at, node in enumerate(nodes)}
+    carriers: dict[Any, Any] = {}
+    """The node that has the gradient of a tensor, for each that has been written."""
+
+    def call(target: Any, *arguments: Any) -> Any:
+        made = graph.call_function(target, arguments)
+        made.meta = {**base.meta, "stack_trace": node.meta.get("stack_trace")}
+        return made
+
+    for at, node in enumerate(nodes):
+        for base in dict.fromkeys(_written_without_gradient(torch, module, node)):
+            if base not in with_gradient:
+                continue
+            before = carriers.get(base, base)
+            results = [*_results_of(module, node, base)]
+            later = [(one, user) for one in (before, *results) for user in one.users if places.get(user, -1) > at]
+            _require_separate(nodes, places, node, {base, *results}, detach)
+            with graph.inserting_before(node):
+                carried = call(torch.ops.aten.sub.Tensor, before, call(detach, before))
+            with graph.inserting_after(node):
+                new = call(detach, base)
+            with graph.inserting_after(new):
+                carriers[base] = after = call(torch.ops.aten.add.Tensor, new, carried)
+            for one, user in later:
+                is_without = user.target is detach or _block_of(module, user) is not None
+                if user not in results and (one is not base or not is_without):
+                    user.replace_input_with(one, base if is_without else after)
+    return bool(carriers)
+
+
+def _written_without_gradient(torch: Any, module: Any, node: Any) -> Iterator[Any]:
+    """The tensors that a node writes into through `detach()`, or with gradients off."""
+    block = _block_of(module, node)
+    if block is None:
+        for arg in _written(node):
+            bases = [*_bases(arg)]
+            if any(one.target is torch.ops.aten.detach.default for one in bases):
+                yield bases[-1]
+        return
+    outside = dict(zip((one for one in block.graph.nodes if one.op == "placeholder"), node.args[2:], strict=True))
+    for inner in block.graph.nodes:
+        for base in (one for arg in _written(inner) for one in _bases(arg)):
+            if hasattr(outside.get(base), "op"):
+                yield [*_bases(outside[base])][-1]
+
+
+def _results_of(module: Any, node: Any, base: Any) -> Iterator[Any]:
+    """The nodes that are results of a block and the tensor that it has written into.
+
+    Raises DiagnosticError (`torch-op`) for a result that is a view of it.
+    """
+    block = _block_of(module, node)
+    if block is None:
+        return
+    given = [one for one in block.graph.nodes if one.op == "placeholder"]
+    inside = {one for one, outer in zip(given, node.args[2:], strict=True) if base in (outer, *_bases(outer))}
+    made = next(one for one in block.graph.nodes if one.op == "output").args[0]
+    for user in node.users:
+        result = made[user.args[1]]
+        bases = [*_bases(result)]
+        if inside.intersection(bases):
+            written = {arg for one in bases for arg in _written(one)}
+            if not written.issuperset(bases[1:]) or len([*_bases(bases[-1])]) > 1:
+                _refuse_write(node, "and a view of it is read afterwards")
+            yield user
+
+
+def _require_separate(nodes: Sequence[Any], places: Mapping[Any, int], node: Any, same: set[Any], detach: Any) -> None:
+    """Raises DiagnosticError (`torch-op`) unless what a node writes without a gradient is read as a whole after it, and
+    not written with one. `same` are the nodes that are the tensor.
+    """
+    at = places[node]
+    for view in nodes[:at]:
+        bases = [*_bases(view)]
+        is_view = len(bases) > 1 and same.intersection(bases) and not any(one.target is detach for one in bases)
+        if is_view and any(places.get(user, -1) > at for user in view.users):
+            _refuse_write(node, "and a view of it is read afterwards")
+    for other in nodes[at + 1 :]:
+        for arg in _written(other):
+            bases = [*_bases(arg)]
+            if same.intersection(bases) and not any(one.target is detach for one in bases):
+                _refuse_write(other, "and is written with a gradient afterwards")
+
+
+def _refuse_write(node: Any, why: str) -> NoReturn:
+    message = f"a tensor that has a gradient is written without one (torch.no_grad, .data), {why}"
+    notes = [Note("torch keeps the gradient that the tensor had before; y = x + (new - x).detach() does that")]
+    raise DiagnosticError([error("torch-op", message, user_place(node.meta.get("stack_trace")), notes=notes)])
 
 
 def _require_unwritten(call: Any, block: Any, with_gradient: set[Any]) -> None:

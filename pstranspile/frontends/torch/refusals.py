@@ -85,6 +85,11 @@ _OF_TORCH = Pattern(r"(?:site|dist)-packages[/\\]torch[/\\]")
 """The folder of torch in the paths of files."""
 
 
+def is_torch_file(file: str) -> bool:
+    """Whether a file is one of torch."""
+    return _OF_TORCH.search(file) is not None
+
+
 def user_line(stack: str | None) -> Location | None:
     """The innermost line of the user's files in torch's text of a stack, else the innermost line of any file but
     those of this package and of torch's tracer; None for what this package adds to a step, such as micro-batches.

@@ -19,7 +19,7 @@ from pstranspile.ops.gradients.needs import KEPT, with_loop_terms
 from pstranspile.ops.gradients.versions import can_be_followed, is_copy, with_old_values
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.random import Key, Rows, RowStream, stream_key
-from pstranspile.runtime.run.batch import Batch, BatchAxes, find_rows
+from pstranspile.runtime.run.batch import Batch, BatchAxes, find_rows, unchecked_batch
 from pstranspile.runtime.run.bound_ops import BoundOp, bind, call, gather, present
 from pstranspile.runtime.run.feeds import changed_names, check_feeds, fetched_value, missing
 from pstranspile.runtime.run.fused_updates import Group
@@ -136,7 +136,7 @@ class Execution:
         self._draws.clear()
         feed = feed or {}
         known = not self.machine or isinstance(feed, Batch)  # one of several machines has only a part of the batch
-        self.feed = feed if known else Batch(feed, dict.fromkeys(feed))
+        self.feed = feed if known else unchecked_batch(feed, dict.fromkeys(feed))
 
     @cached_property
     def axes(self) -> BatchAxes:

@@ -1,12 +1,14 @@
 """Parts of a step that have no gradient in torch: they have none in its program."""
 
+import inspect
+
 import pytest
 
 import pstranspile as ps
 import pstranspile.torch as pt
 from pstranspile.cluster.checkpoint.inference import whole_values
 from pstranspile.ir.diagnostics import DiagnosticError
-from tests.frontends.torch.beside import assert_part_alike
+from tests.frontends.torch.beside import assert_part_alike, trained
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 nn = torch.nn
@@ -122,16 +124,132 @@ def test_what_is_without_gradient_around_a_trace_changes_nothing():
         assert "linear.weight" in traced(block).state
 
 
-def test_a_write_that_torch_has_no_gradient_of_is_refused():
-    def written(m, x):
-        p = m.linear(x)
-        with torch.no_grad():
-            p.view(-1, 2).mul_(2)
-        return p.mean()
+# Writes without a gradient, after which torch goes on with the gradient that was there before.
 
-    line = written.__code__.co_firstlineno + 3
-    with pytest.raises(DiagnosticError, match=rf"test_gradients\.py:{line}: error\[torch-op\].*gradients are off"):
-        traced(written)
+
+def view_of_block(m, x):
+    p = m.linear(x)
+    with torch.no_grad():
+        p.view(-1, 2).mul_(2)
+    return p.mean()
+
+
+def parts_in_block(m, x):
+    made = m.linear(x)
+    with torch.no_grad():
+        made[:, 1:3].zero_()
+        made[made < 0] = 1
+    return m.last(made).square().mean()
+
+
+def weights_in_blocks(m, x):
+    with torch.no_grad():
+        m.linear.weight.copy_(torch.renorm(m.linear.weight, 2, 0, 0.5))
+    made = m.linear(x)
+    m.last.weight.data.clamp_(-0.2, 0.2)
+    with torch.no_grad():
+        m.last.weight.mul_(0.9)
+        without = m.last(made)
+    return (m.last(made) + 0.1 * without).square().mean()
+
+
+def weights_by_data(m, x):
+    m.linear.weight.data.mul_(0.9)
+    made = m.linear(x)
+    m.last.weight.data = torch.nn.functional.normalize(m.last.weight.data, dim=1)
+    m.linear.weight.data.clamp_(-0.4, 0.4)
+    return m.last(m.linear(x) + made.detach()).square().mean()
+
+
+def intermediate_by_data(m, x):
+    made = m.linear(x)
+    before = made.detach()
+    made.data.clamp_(min=0)
+    made.data[:, :1] = 2
+    return (m.last(made) * before.sum(1, keepdim=True)).square().mean()
+
+
+def intermediate_set(m, x):
+    made = m.linear(x)
+    made.data = made.data.clamp(min=0)
+    return m.last(made * (made.data > 1)).square().mean()
+
+
+def part_by_detach(m, x):
+    made = m.linear(x)
+    made.detach()[:, 0].mul_(2)
+    return m.last(made).square().mean()
+
+
+def quantized(m, x):
+    """Codes that are averages over what is nearest to them, as of VQ-VAE."""
+    made = m.linear(x)
+    nearest = torch.cdist(made, m.codes.t()).argmin(1)
+    chosen = torch.nn.functional.one_hot(nearest, 3).to(x.dtype)
+    quantized = m.codes.t()[nearest]
+    m.counts.data.mul_(0.9).add_(chosen.sum(0), alpha=0.1)
+    m.sums.data.mul_(0.9).add_(made.detach().t() @ chosen, alpha=0.1)
+    m.codes.data.copy_(m.sums / m.counts)
+    return m.last(made + (quantized - made).detach()).square().mean() + (quantized.detach() - made).square().mean()
+
+
+WRITES = [
+    view_of_block, parts_in_block, weights_in_blocks, weights_by_data, intermediate_by_data, intermediate_set,
+    part_by_detach, quantized,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", WRITES)
+def test_a_write_without_a_gradient_leaves_the_gradient_that_was_there(loss):
+    torch.manual_seed(1)
+    codes = torch.randn(4, 3)
+    model = Part(loss, last=nn.Linear(4, 2), codes=codes, sums=codes.clone(), counts=torch.ones(3))
+    made = trained(model, lambda: (torch.randn(8, 4),), count=4)
+    assert made.losses_apart() < 1e-9
+    assert made.apart() < 1e-9
+
+
+def view_read(m, x):
+    made = m.linear(x)
+    view = made[:, 0]
+    made.data.mul_(2)  # refused
+    return (made * view[:, None]).mean()
+
+
+def written_again(m, x):
+    made = m.linear(x)
+    with torch.no_grad():
+        made.mul_(2)
+    made.add_(1)  # refused
+    return made.mean()
+
+
+def kept_by_torch(m, x):
+    made = m.linear(x).exp()
+    made.data.mul_(2)  # refused
+    return made.mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (view_read, r"without one \(torch\.no_grad, \.data\), and a view of it is read afterwards"),
+        (written_again, r"without one \(torch\.no_grad, \.data\), and is written with a gradient afterwards"),
+        (kept_by_torch, r"into a tensor through `\.data`, and its backward reads what was there before"),
+    ],
+)
+def test_a_write_without_a_gradient_that_no_graph_shows_is_refused(loss, words):
+    lines, first = inspect.getsourcelines(loss)
+    line = first + next(at for at, text in enumerate(lines) if "# refused" in text)
+    with pytest.raises(DiagnosticError, match=rf"test_gradients\.py:{line}(:\d+)?: error\[torch-op\].*{words}"):
+        traced(loss)
+
+
+def test_tensors_have_their_own_data_afterwards():
+    traced(view_of_block)
+    with pytest.raises(DiagnosticError):
+        traced(kept_by_torch)
+    assert "data" not in torch.Tensor.__dict__
 
 
 # Functions with a backward of their own.
