@@ -20,6 +20,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a 
 import pytest
 from hypothesis import settings
 
+from tests.forking import fork_machines
 from tests.golden import Goldens
 
 ROOT = Path(__file__).parent.parent
@@ -100,6 +101,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(7_000, 10, 10)
     gc.enable()
+    fork_machines()
 
 
 @pytest.hookimpl(trylast=True)

@@ -19,6 +19,16 @@ FEW_PROCESSES = {
 }
 """Variables that keep Ray from starting processes that nobody asked for."""
 
+FEW_REPORTS = {
+    "REPORTER_UPDATE_INTERVAL_MS": "3600000",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+}
+"""Variables that have the processes of a node say seldom or not at all how the host is used, which no test reads: they
+look at every process of the host for it, as often as every 2.5 seconds.
+"""
+
 
 def node(cpus: int) -> dict[str, Any]:
     """The options of a node. Where its ports are given, it is ready before the processes that report on it are: Ray
@@ -51,7 +61,7 @@ def _start() -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ.update(FEW_PROCESSES)
+    os.environ.update(FEW_PROCESSES | FEW_REPORTS)
     cluster = Cluster(initialize_head=True, head_node_args={**node(0), "include_dashboard": False})
     try:
         for _ in range(3):
