@@ -9,7 +9,6 @@ that a command of its own process launches are new interpreters, and so are thos
 from __future__ import annotations
 
 import atexit
-import fcntl
 import gc
 import importlib
 import json
@@ -251,6 +250,8 @@ def _write(descriptor: int, number: int) -> None:
 
 def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> list[str]:
     """Gives this process the session, descriptors, environment, folder and module path of a new interpreter."""
+    import fcntl  # which Windows has not, where nothing is forked
+
     os.setsid()
     numbers = [0, 1, 2, *request["passed"]]
     above = max(*numbers, *descriptors) + 1
