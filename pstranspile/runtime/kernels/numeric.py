@@ -156,8 +156,10 @@ find out whether the result fits.
 def register_ufuncs(names: Mapping[str, str]) -> None:
     """Registers kernels for ops that are ufuncs of X and Y: op type -> name of the ufunc."""
 
-    def inline(op: Op) -> str:
+    def inline(op: Op) -> str | None:
         text = f"np.{names[op.type]}({{X}}, {{Y}})"
+        if OVER in op.attrs and int_attr(op, "axis", -1) >= 0:
+            return None  # the kernel puts the result where X is, also if X is small
         conditions = [f"{{X}}.size < {_REUSED}"] if OVER in op.attrs else []
         return aligned_expression(op, text, *conditions)
 
