@@ -284,9 +284,9 @@ class SynchronousServer(Server):
         again, handlers = self._deferred_messages, self._handlers
         while again or messages:
             message = again.popleft() if again else messages.popleft()
-            kind, trainer = message.kind, message.trainer
-            if trainer in self.round.reported_trainers or trainer not in self.live or (self.sending and kind == GET):
-                self.round.waiting_messages.append(message)  # as `_must_wait` says, without a call for each message
+            kind = message.kind
+            if self._must_wait(message):
+                self.round.waiting_messages.append(message)
             elif kind == LOOKUP and threads_of_tables() > 1 and handlers[kind] == self.look_up:
                 lookups = [message]
                 while (rest := again or messages) and rest[0].kind == LOOKUP and not self._must_wait(rest[0]):

@@ -71,7 +71,8 @@ def require_shown(torch: Any, model: Any, step: ObservedStep, held: RestoredStat
                 raise DiagnosticError([error("torch-op", message, calling_line(), notes=notes)])
         drawing = _random_states()
         try:
-            with _watch_unsupported(torch, findings), inline_checkpoints(torch), data_as_alias(torch) as lines:
+            aliases: list[_Alias] = []
+            with _watch_unsupported(torch, findings), inline_checkpoints(torch), data_as_alias(torch, aliases):
                 first = step.loss(warns=True)
         except Exception:  # the export tells what is wrong with the code
             raise_errors(findings)
@@ -80,7 +81,7 @@ def require_shown(torch: Any, model: Any, step: ObservedStep, held: RestoredStat
         findings += _own_backwards(torch, step, first)
         findings += [_of_numbers(step, name) for name in drawn]
         raise_errors(findings)
-        _require_unread(torch, step, first, lines)
+        _require_unread(torch, step, first, aliases)
         _require_same(torch, model, step, first, held)
         held.again()
         return first
@@ -239,53 +240,65 @@ def inline_checkpoints(torch: Any) -> Generator[None]:
             kind.apply = before
 
 
+class _Alias(NamedTuple):
+    """An alias that `.data` has given: the line that asked for it, and how often its elements had been written then."""
+
+    tensor: Any
+    version: int
+    place: Location | None
+
+
 @contextmanager
-def data_as_alias(torch: Any) -> Generator[list[Location | None]]:
+def data_as_alias(torch: Any, noted: list[_Alias] | None = None) -> Generator[None]:
     """Has `.data` of a tensor, where code other than torch's reads or sets it, be an alias that a graph shows:
-    `detach()`, which shares its elements too, but whose writes torch counts. Yields the lines that do so.
+    `detach()`, which shares its elements too, but whose writes torch counts. Adds each to `noted`.
 
     A value of other dims or another type is set as torch does it.
     """
-    own, lines = torch._C.TensorBase.data, list[Location | None]()
+    own = torch._C.TensorBase.data
 
     def is_shown() -> bool:
-        if is_torch_file(sys._getframe(2).f_code.co_filename):  # pyright: ignore[reportPrivateUsage]
-            return False
-        lines.append(_current_user_line())
-        return True
+        return not is_torch_file(sys._getframe(2).f_code.co_filename)  # pyright: ignore[reportPrivateUsage]
+
+    def alias_of(tensor: Any) -> Any:
+        alias = tensor.detach()
+        if noted is not None:
+            noted.append(_Alias(alias, alias._version, _current_user_line()))
+        return alias
 
     def read(tensor: Any) -> Any:
-        return tensor.detach() if is_shown() else own.__get__(tensor)
+        return alias_of(tensor) if is_shown() else own.__get__(tensor)
 
     def write(tensor: Any, value: Any) -> None:
         alike = isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (tensor.shape, tensor.dtype)
         if alike and is_shown():
-            tensor.detach().copy_(value.detach())
+            alias_of(tensor).copy_(value.detach())
         else:
             own.__set__(tensor, value)
 
     torch.Tensor.data = property(read, write)
     try:
-        yield lines
+        yield
     finally:
         del torch.Tensor.data
 
 
-def _require_unread(torch: Any, step: ObservedStep, loss: Any, lines: Sequence[Location | None]) -> None:
+def _require_unread(torch: Any, step: ObservedStep, loss: Any, aliases: Iterable[_Alias]) -> None:
     """Raises DiagnosticError where a step writes through `.data` into what its backward reads: torch computes gradients
     of the new elements there, and a graph has those of the old ones.
     """
+    written = {one.tensor.data_ptr(): one for one in aliases if one.tensor._version != one.version}
     wanted = [one for one in step.module.parameters() if one.requires_grad]
-    if not lines or not wanted or not isinstance(loss, torch.Tensor) or loss.grad_fn is None or loss.numel() != 1:
+    if not written or not wanted or not isinstance(loss, torch.Tensor) or loss.grad_fn is None or loss.numel() != 1:
         return
     try:
-        torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(loss, wanted, allow_unused=True)
     except RuntimeError as problem:
         if "inplace operation" not in str(problem):
             return  # the export tells what is wrong with the code
         message = "the step writes into a tensor through `.data`, and its backward reads what was there before"
-        places = [*dict.fromkeys(lines)]
-        raise DiagnosticError([error("torch-op", message, place, notes=[CALLED]) for place in places[:1]]) from problem
+        place = next(iter(written.values())).place
+        raise DiagnosticError([error("torch-op", message, place, notes=[CALLED])]) from problem
 
 
 def _own_backwards(torch: Any, step: ObservedStep, loss: Any) -> Iterator[Diagnostic]:
