@@ -708,7 +708,7 @@ class Cluster:
     def parameters(self) -> dict[str, Any]:
         """All whole parameters by name: from the servers, or from trainer 0 if no server has the parameter."""
         scopes = {server.endpoint: server.scope for server in self.servers}
-        result = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
+        result = {name: self.placement.copy_of(name, scopes) for name in self.placement.origins()}
         result.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
         first = self.trainers[0]
         for var in union_of(self._programs).parameters():

@@ -25,11 +25,11 @@ from pstranspile.ir.table_rules import takes_any_id
 from pstranspile.ir.types import VarKind
 from pstranspile.runtime.kernels.kernel import Value
 from pstranspile.runtime.kernels.rows import cut_any_ids, in_sections, in_use, merge_repeats, merge_rows
-from pstranspile.runtime.large.forms import concat_tables, is_table, to_selected_rows
+from pstranspile.runtime.large.forms import concat_values, is_table
 from pstranspile.runtime.large.table import LargeTable, TableState, beside
 from pstranspile.runtime.run.feeds import describe, near
 from pstranspile.runtime.run.frame import Execution, Slices, interpret
-from pstranspile.runtime.run.scope import Scope
+from pstranspile.runtime.run.scope import Scope, own_copy
 from pstranspile.runtime.values import Array, SelectedRows
 
 
@@ -290,6 +290,13 @@ class Placement:
                 _set(scopes[row.endpoint], row, flat[row.offset : row.offset + size].reshape(row.slice_shape))
         return bool(rows)
 
+    def copy_of(self, name: str, scopes: Mapping[str, Scope]) -> Value:
+        """What `whole` gives, in memory that it shares with no server."""
+        (first, *_) = self.by_origin[name]
+        value = self.whole(name, scopes)
+        joined = first.is_slice or is_table(scopes[first.endpoint].get(first.slice))
+        return value if joined else own_copy(value)
+
     def whole(self, name: str, scopes: Mapping[str, Scope]) -> Value:
         """A variable put together from its parts; of a large table, the rows that exist, as SelectedRows.
 
@@ -300,7 +307,7 @@ class Placement:
         if values and all(map(is_table, values)):
             height, width = rows[0].origin_shape
             starts = [0 if takes_any_id((height, width)) else row.offset // width for row in rows]
-            return to_selected_rows(concat_tables(values, starts), height)
+            return concat_values(values, starts, height)
         if not rows[0].is_slice:
             return _part(scopes, rows[0])
         parts = {row.offset: _part(scopes, row).reshape(-1) for row in rows}

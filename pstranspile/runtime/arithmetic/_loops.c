@@ -1565,6 +1565,27 @@ static PyObject *py_enter_rows(PyObject *self, PyObject *const *a, Py_ssize_t gi
     return PyLong_FromSsize_t(missing);
 }
 
+/* missing_ids(wanted, ids, entries, height, missing): of a table with ids below `height`, or with any if that is -1. */
+static PyObject *py_missing_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
+    uint64_t height;
+    if (!has_arguments(given, 5) || !bits(a[3], &height)) return NULL;
+    Arrays arrays = {.count = 0};
+    Search of;
+    Size missing = -1;
+    PyObject *const search[4] = {a[0], a[1], a[2], a[4]};
+    const int fits = search_of(&arrays, search, &of) && of.count && of.count <= UINT32_MAX;
+    uint32_t *order = fits ? PyMem_RawMalloc(2 * of.count * sizeof *order) : NULL;
+    if (order) {
+        const uint32_t *sorted = ascending(of.count, of.wanted, order, order + of.count);
+        const int64_t least = of.wanted[sorted[0]], most = of.wanted[sorted[of.count - 1]];
+        if (height == UINT64_MAX || (least >= 0 && (uint64_t)most < height))
+            RUN(of.count, missing = missing_ids(of.count, of.wanted, sorted, of.ids, of.entries, of.shift, of.places));
+        PyMem_RawFree(order);
+    }
+    release(&arrays);
+    return PyLong_FromSsize_t(missing);
+}
+
 static PyObject *py_enter_ids(PyObject *self, PyObject *const *a, Py_ssize_t given) {
     if (!has_arguments(given, 4)) return NULL;
     uint64_t start, stop;
@@ -2094,6 +2115,7 @@ static PyMethodDef functions[] = {
     {"look_up_tables", (PyCFunction)(void (*)(void))py_look_up_tables, METH_FASTCALL, NULL},
     {"update_tables", (PyCFunction)(void (*)(void))py_update_tables, METH_FASTCALL, NULL},
     {"move_rows", (PyCFunction)(void (*)(void))py_move_rows, METH_FASTCALL, NULL},
+    {"missing_ids", (PyCFunction)(void (*)(void))py_missing_ids, METH_FASTCALL, NULL},
     {"enter_rows", (PyCFunction)(void (*)(void))py_enter_rows, METH_FASTCALL, NULL},
     {"enter_ids", (PyCFunction)(void (*)(void))py_enter_ids, METH_FASTCALL, NULL},
     {"pack_messages", (PyCFunction)(void (*)(void))py_pack_messages, METH_FASTCALL, NULL},

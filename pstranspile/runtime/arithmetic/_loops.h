@@ -992,6 +992,24 @@ static Size find_in_order(Size count, const int64_t *wanted, const uint32_t *ord
     return missing;
 }
 
+/* Sets `missing` to the different wanted ids that have no place, in ascending order, which is that of `order`. Returns how
+   many there are. */
+static Size missing_ids(Size count, const int64_t *wanted, const uint32_t *order, const int64_t *ids,
+                        const int32_t *entries, int shift, int64_t *missing) {
+    Size found = 0;
+    for (Size at = 0; at < count; at++) {
+        if (at + AHEAD < count) PREFETCH(&entries[home_of(wanted[order[at + AHEAD]], shift)]);
+        if (at + AHEAD / 2 < count) {
+            const int32_t entry = entries[home_of(wanted[order[at + AHEAD / 2]], shift)];
+            if (entry) PREFETCH(&ids[entry - 1]);
+        }
+        const int64_t id = wanted[order[at]];
+        if (at && id == wanted[order[at - 1]]) continue;
+        if (place_of(id, ids, entries, shift) < 0) missing[found++] = id;
+    }
+    return found;
+}
+
 /* Enters the ids at the places `start` to `stop`, which have no entries yet. There are free ones. */
 static void enter_ids(Size start, Size stop, const int64_t *ids, int32_t *entries, int shift) {
     const Size last = ((Size)1 << (64 - shift)) - 1;

@@ -712,6 +712,14 @@ def enter_rows(wanted: Array, ids: Array, entries: Array, places: Array, seen: A
     return _loops.enter_rows(wanted, ids, entries, places, seen, update) if COMPILED else -1
 
 
+def missing_ids(wanted: Array, ids: Array, entries: Array, height: int | None, missing: Array) -> int:
+    """Sets the first elements of `missing`, which is as long as `wanted`, to the different wanted ids that have no
+    place in `ids`, in ascending order. Returns how many they are; -1 if numpy must do the work, or if an id is below 0
+    or not below `height` (None: ids may be any).
+    """
+    return _loops.missing_ids(wanted, ids, entries, -1 if height is None else height, missing) if COMPILED else -1
+
+
 def move_rows(file: int, places: Array, row: int, front: int, memory: Array, rows: Array, writes: bool) -> bool:
     """Reads rows by place from a file in which each takes `row` bytes, or writes them; only the first bytes of each
     where `rows` has fewer. Those at places below `front` are also in `memory`, from which or to which they are copied.

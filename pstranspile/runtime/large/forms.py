@@ -149,12 +149,18 @@ def rows_alone(value: Any, scope: Mapping[str, Any]) -> Any:
     `scope` has the table that a state belongs to.
     """
     if value.__class__ is LargeTable:
-        return to_selected_rows(value.rows(), value.total_height)
+        return _selected_rows(value)
     if value.__class__ is TableState:
         table: LargeTable = scope[value.table]
         rows = table.rows()
         return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, value.number]), table.total_height)
     return value
+
+
+def _selected_rows(table: LargeTable) -> SelectedRows:
+    """The values of the rows that exist, as SelectedRows."""
+    ids, values = table.values()
+    return SelectedRows(ids, values, table.total_height)
 
 
 def table_from_parts(table: LargeTable, parts: Sequence[SelectedRows], start: int) -> LargeTable:
@@ -264,6 +270,23 @@ def part_of_rows(rows: TableRows, start: int, stop: int) -> TableRows:
     )
 
 
+def concat_values(parts: Sequence[LargeTable | TableRows], starts: Sequence[int], height: int) -> SelectedRows:
+    """The values of the rows that the parts of a table have, as SelectedRows of a matrix with `height` rows, in
+    ascending order of ids. The ids of part i count from `starts[i]` of the whole, as those of `concat_tables` do.
+    """
+    pairs = sorted(zip(starts, parts, strict=True), key=lambda pair: pair[0])
+    rows = [part.values() if isinstance(part, LargeTable) else (part.ids, part.numbers[:, 0]) for _, part in pairs]
+    if len(pairs) == 1:
+        ids, values = rows[0]
+        return SelectedRows(ids + pairs[0][0] if pairs[0][0] else ids, np.ascontiguousarray(values), height)
+    ids = np.concatenate([ids + start for (start, _), (ids, _) in zip(pairs, rows, strict=True)])
+    values = np.concatenate([values for _, values in rows])
+    if len(set(starts)) < len(starts):
+        order = ids.argsort(kind="stable")
+        ids, values = ids[order], values[order]
+    return SelectedRows(ids, values, height)
+
+
 def to_selected_rows(rows: TableRows, height: int) -> SelectedRows:
     """The values of the rows that exist, as SelectedRows of a matrix with `height` rows."""
     return SelectedRows(rows.ids, np.ascontiguousarray(rows.numbers[:, 0]), height)
@@ -274,7 +297,7 @@ def parameter_arrays(name: str, value: Any) -> dict[str, Any]:
     of the rows that exist.
     """
     if isinstance(value, LargeTable):
-        value = to_selected_rows(value.rows(), value.total_height)
+        value = _selected_rows(value)
     if isinstance(value, SelectedRows):
         return {f"param/{name}": value.value, f"param/{name}@ROWS": value.rows}
     return {f"param/{name}": value}

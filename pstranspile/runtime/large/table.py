@@ -87,6 +87,10 @@ _MOST_ROOM = 1 << 23
 """The most bytes of room for further items: it is set to zeros at once, which takes time."""
 
 
+_SMALL = 1 << 20
+"""The bytes below which an array has more room in proportion, so that it is not copied at each addition."""
+
+
 def _homes(ids: Array, entries: Array) -> Array:
     """The entry of a hash table at which the search for each id begins."""
     return ((ids.view(np.uint64) * _SPREAD) >> np.uint64(64 - len(entries).bit_length() + 1)).astype(np.int64)
@@ -94,12 +98,14 @@ def _homes(ids: Array, entries: Array) -> Array:
 
 def ensure_capacity(array: Array, length: int) -> Array:
     """The array with room for at least `length` items. If it must grow, it grows by a 32nd more than needed, or less
-    where that would be more than `_MOST_ROOM` bytes.
+    where that would be more than `_MOST_ROOM` bytes; a small array grows by an eighth more.
 
     It is resized in place, which moves no numbers of large arrays on most systems. No other object may refer to it.
     """
     if length > len(array):
         room = min(length // 32, _MOST_ROOM // max(array[:1].nbytes, 1) if len(array) else length)
+        if array.nbytes < _SMALL:
+            room = length // 8
         array.resize((max(length + room, 64), *array.shape[1:]), refcheck=False)
     return array
 
@@ -933,7 +939,7 @@ class DrawnValues:
         missing, out = np.arange(len(ids)), None
         for part in self._parts:
             known, rows = part
-            if out is None and len(known) == len(ids) and np.array_equal(known, ids):
+            if out is None and len(known) == len(ids) and (known == ids).all():
                 out, missing = rows, missing[:0]
                 continue
             places = np.minimum(known.searchsorted(ids[missing]), len(known) - 1)
@@ -1173,6 +1179,23 @@ class LargeTable:
             self._scores[places] += 1
         return places, kept
 
+    def create_rows(self, ids: Array) -> bool:
+        """Creates those rows of an update's ids, int64 [n] that may repeat, that do not exist. Returns whether all
+        exist now; False where compiled loops do not find them, or not every id gets a row with its first gradient.
+        """
+        entries = self.index.whole
+        if entries is None or self.folder is not None or self.keeps_scores or not self.rules.at_once:
+            return False
+        ids = np.ascontiguousarray(ids, np.int64)
+        missing = np.empty(ids.shape, np.int64)
+        height = None if self.any_id else self.height
+        count = loops.missing_ids(ids, self.index.ids, entries, height, missing)
+        if count > 0:
+            first = self.index.count
+            self._add(missing[:count])
+            self._last_updates[first : first + count] = self.updates
+        return count >= 0
+
     def held_update(self, update: loops.RowUpdate, ids: Array, value: Array) -> loops.HeldUpdate | None:
         """An update of those rows of these ids that exist, by compiled loops. Ids may repeat, `value` has their
         gradients, and the tables of the update are among `parts`.
@@ -1372,6 +1395,11 @@ class LargeTable:
     def rows(self) -> TableRows:
         """The content of the table, in new memory, in ascending order of ids."""
         return self.without_rows()._replace(**self._fields(self.order()))
+
+    def values(self) -> tuple[Array, Array]:
+        """The ids of the rows that exist, in ascending order, and their values [n, width], in new memory."""
+        order = self.order()
+        return self.index.ids.take(order), self._rows.values(order)
 
     def _fields(self, places: Array) -> dict[str, Array]:
         names = ("ids", "numbers", "seen", *(("scores",) if self.keeps_scores else ()))

@@ -234,3 +234,28 @@ def test_ranges_of_ids_are_looked_up_side_by_side(threads: int) -> None:
         rows, few = look_up_side_by_side([(table, ids), (table, ids[:10])])
     assert rows.tobytes() == one.tobytes()
     assert few.tobytes() == one[:10].tobytes()
+
+
+@settings(max_examples=60)
+@given(
+    known=st.sets(st.integers(-(2**63), 2**63 - 1), max_size=40),
+    new=st.lists(st.integers(-3, 50) | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=60),
+)
+def test_ids_without_a_row_are_found_in_order(known: set[int], new: list[int]) -> None:
+    table = LargeTable(100, 2, lambda ids: np.zeros((len(ids), 2)), any_id=True)
+    table.enter(np.array(sorted(known), "int64"))
+    assert table.create_rows(np.array([*new, *list(known)[:3]], "int64")) is loops.COMPILED
+    if loops.COMPILED:
+        assert table.index.ids[: len(table)].tolist() == [*sorted(known), *sorted({*new} - known)]
+
+
+@pytest.mark.parametrize("wrong", [-1, 10, 1 << 40])
+def test_an_update_of_an_id_outside_creates_no_row(wrong: int) -> None:
+    table = LargeTable(10, 2, lambda ids: np.zeros((len(ids), 2), "float32"))
+    states = [TableState("Param", table.add_state(0.0), 0.0)]
+    update("adagrad", table, states, SelectedRows(np.array([3]), np.ones((1, 2), "float32"), 10))
+    before = table.rows()
+    with pytest.raises(ValueError, match=f"Ids holds {wrong}, but the table has ids from 0 to 9"):
+        update("adagrad", table, states, SelectedRows(np.array([4, wrong, 5]), np.ones((3, 2), "float32"), 10))
+    assert table.rows().ids.tolist() == [3]
+    assert table.rows().numbers.tobytes() == before.numbers.tobytes()

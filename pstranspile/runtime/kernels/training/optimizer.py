@@ -220,8 +220,9 @@ def for_tables(run: Run, param: int, grad: int, written: Sequence[int | None], *
 
 
 def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, written: Sequence[int | None]) -> Any:
-    """Updates the rows where they lie in the pass that finds them, and then those that did not exist; None, without any
-    change, if compiled loops do not have the optimizer. Where updates are put off, this one is.
+    """Updates the rows where they lie in the pass that finds them; None, without any change of a row, if compiled loops
+    do not have the optimizer. Rows that do not exist are created before, or updated afterwards where not every id gets
+    one. Where updates are put off, this one is.
     """
     table: LargeTable = values[param]
     gradient: SelectedRows = values[grad]
@@ -235,7 +236,8 @@ def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, w
         held_update = table.held_update(update, ids, value)
         if held_update is None or value.size != len(ids) * table.width:
             raise RowsNotFound
-        table.require_ids(ids)
+        if not created:
+            table.require_ids(ids)
         if together is not None:
             places = held_update.places
             together.add(held_update, lambda missing, different: finish(places, missing, different))
@@ -258,6 +260,7 @@ def _update_found_rows(run: Run, values: Sequence[Any], param: int, grad: int, w
         table.end_update()
         return None
 
+    created = len(ids) > 0 and table.create_rows(ids)
     parts = table.parts()
     if not len(ids) or not len(table) or parts is None:
         return None
