@@ -147,7 +147,7 @@ def gru(
         return None
     rows, width = len(x), len(candidate)
     made = np.empty((rows, 3 * width), np.float32), *(np.empty((rows, width), np.float32) for _ in range(3))
-    return made if _loops.gru(x, bias, gates, candidate, first, *steps, origin, *made) else None
+    return made if _loops.gru(np.ascontiguousarray(x), bias, gates, candidate, first, *steps, origin, *made) else None
 
 
 class GruGradients(NamedTuple):
@@ -179,6 +179,7 @@ def gru_back(
     )
     between = np.empty_like(hidden), np.empty_like(gates)
     state, x, of_weight, bias = made
+    grad = np.ascontiguousarray(grad)  # half of the gradient of both directions
     given = gates, hidden, grad, first, *transposed, *steps, origin
     return made if _loops.gru_back(*given, state, *between, x, reset, of_weight, bias) else None
 
@@ -215,6 +216,7 @@ def lstm(
     gates, active, hidden = (np.empty((rows, size), np.float32) for size in (4 * width, width, width))
     outputs = hidden if weights[3] is None else np.empty((rows, state), np.float32)
     made = LstmResults(gates, active, hidden, outputs, np.empty((rows, state), np.float32), np.empty_like(active))
+    x = np.ascontiguousarray(x)
     return made if _loops.lstm(x, *weights, *first, *steps, tanh_of_projection, *made) else None
 
 
@@ -259,6 +261,7 @@ def lstm_back(
         of_gates,
         np.empty_like(gates),
     )
+    grad = np.ascontiguousarray(grad)  # half of the gradient of both directions
     done = _loops.lstm_back(*values, grad, *first, *weights, *steps, tanh_of_projection, peepholes, *gradients)
     return gradients if done else None
 

@@ -270,6 +270,53 @@ def test_steps_that_do_not_fit_are_not_run(changed: dict[str, Any]) -> None:
     assert loops.gru(**of_gru() | changed) is None
 
 
+def half_of(array: np.ndarray) -> np.ndarray:
+    """The array as the first columns of a wider one, as concat gives the gradient of one direction."""
+    return np.concatenate([array, array], axis=1)[:, : array.shape[1]]
+
+
+@needs_loops
+def test_a_unit_takes_columns_of_a_wider_array() -> None:
+    given = of_gru()
+    made = loops.gru(**given)
+    of_view = loops.gru(**given | {"x": half_of(given["x"])})
+    assert made is not None
+    assert of_view is not None
+    assert all(same_bits(one, other) for one, other in zip(made, of_view, strict=True))
+    gates, reset, hidden, _ = made
+    grad, weight = np.ones_like(hidden), np.ones((3, 9), "float32")
+    transposed = given["gates"].T.copy(), given["candidate"].T.copy()
+    values = gates, reset, hidden
+    back = [
+        loops.gru_back(values, each, given["first"], weight, transposed, given["steps"], False)
+        for each in (grad, half_of(grad))
+    ]
+    assert back[0] is not None
+    assert back[1] is not None
+    assert all(same_bits(one, other) for one, other in zip(back[0], back[1], strict=True))
+
+
+@needs_loops
+def test_memory_cells_take_columns_of_a_wider_array() -> None:
+    random, width = np.random.RandomState(0), 3
+    x, matrix = (random.randn(*dims).astype("float32") for dims in ((5, 4 * width), (width, 4 * width)))
+    bias, first = np.zeros(4 * width, "float32"), (np.zeros((2, width), "float32"), np.zeros((2, width), "float32"))
+    steps = of_gru()["steps"]
+    results = [loops.lstm(each, (bias, None, matrix, None), first, steps, False) for each in (x, half_of(x))]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert all(same_bits(one, other) for one, other in zip(results[0], results[1], strict=True))
+    made, grad = results[0], random.randn(5, width).astype("float32")
+    values = made.gates, made.cells, made.active, made.states
+    back = [
+        loops.lstm_back(values, each, (matrix.T.copy(), None), None, first, steps, False)
+        for each in (grad, half_of(grad))
+    ]
+    assert back[0] is not None
+    assert back[1] is not None
+    assert all(same_bits(one, other) for one, other in zip(back[0], back[1], strict=True))
+
+
 @needs_loops
 def test_functions_that_are_not_numpys_are_not_called() -> None:
     for wrong in (np.exp2, math.exp, None, np.matmul):
