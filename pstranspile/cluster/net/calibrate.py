@@ -42,7 +42,7 @@ from pstranspile.cluster.net.loop import tune
 from pstranspile.cluster.net.metrics import Mark, Pace, quiet_pace
 from pstranspile.cluster.net.process import ProcessPlace, play
 from pstranspile.cluster.net.status import STATUS, StatusPipe
-from pstranspile.cluster.net.supervisor import Ports
+from pstranspile.cluster.net.supervisor import LOOK_EVERY, Ports
 from pstranspile.cluster.net.terms import Terms
 from pstranspile.cluster.net.tls import SEALED, Guard, contexts_without_certificates
 from pstranspile.cluster.net.wire import check_sum
@@ -680,47 +680,87 @@ ROUNDS = 12
 """How often the seconds and the factors of crowded hosts are fitted in turn."""
 
 
-# The machines of these jobs are forked from a process that has imported all they need, so that none waits for that.
+# Each machine of these jobs is forked from a process of its own that has imported all it needs. So none waits for that,
+# and none shares memory with another, which would leave more room in the caches than launched machines have.
 
 
 def _measured_jobs(effort: Effort, tell: Callable[[str], object]) -> Iterator[MeasuredJob]:
     """Yields the jobs of calibration, measured. Raises DiagnosticError."""
-    package = str(Path(__file__).parents[3])  # found last, so that nothing beside it has the name of a library
-    begin = f"import sys; sys.path.append({package!r}); from {__name__} import {fork_jobs.__name__} as work; work()"
-    command = [sys.executable, "-c", begin]
-    environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
-    environment.pop(STATUS, None)
-    environment["PYTHONSAFEPATH"] = "1"
-    with work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True, text=True
+    jobs = [*_jobs(effort.divisor)]
+    with (
+        work_folder(Path(tempfile.gettempdir()), "pstranspile-calibrate-", mode=0o700) as work,
+        closing(_MachineHosts(max(trainers + servers for _, trainers, servers, *_ in jobs))) as hosts,
+    ):
+        for number, (name, trainers, servers, module, loss, feed, rows) in enumerate(jobs):
+            job = Job(pservers=servers, trainers=trainers, batch_rows=rows // trainers, min_block_size=MIN_BLOCK_SIZE)
+            compiled = compile_job(module, job)
+            calculated = cost(compiled).work
+            assert calculated is not None
+            folder = work / "compiled" / str(number)
+            write_outputs(folder, dict(files_of(compiled, "ir")))
+            fed = work / f"{number}.fed"
+            fed.write_bytes(serialize_value([feed] * effort.steps))
+            tell(f"measuring {name}, as processes")
+            marks = hosts.play(folder, {"fetch": [loss], "feed": str(fed), "steps": effort.steps})
+            yield MeasuredJob(trainers, servers, compiled.plan, calculated, quiet_pace(marks))
+
+
+class _MachineHosts:
+    """Processes from which the machines of jobs are forked: the first machine of each job from the first of them."""
+
+    def __init__(self, count: int):
+        package = str(Path(__file__).parents[3])  # found last, so that nothing beside it has the name of a library
+        begin = (
+            f"import sys; sys.path.append({package!r}); from {__name__} import {fork_machines.__name__} as work; work()"
         )
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        environment = {**os.environ, **threads, "PYTHONSAFEPATH": "1"}
+        environment.pop(STATUS, None)
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", begin],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+                text=True,
+            )
+            for _ in range(count)
+        ]
+
+    def play(self, folder: Path, options: Mapping[str, Any]) -> dict[str, list[Mark]]:
+        """The steps that the machines of a job report, by role. `options` say what they fetch, feed and how many steps
+        they do. Raises DiagnosticError if a machine ends before.
+        """
+        roles = load_job_folder(str(folder)).roles
+        names = sorted(roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
+        ports = Ports(len(names))
+        addresses = dict(zip(names, ports.addresses, strict=True))
+        marks: dict[str, list[Mark]] = {}
         try:
-            for number, (name, trainers, servers, module, loss, feed, rows) in enumerate(_jobs(effort.divisor)):
-                job = Job(
-                    pservers=servers, trainers=trainers, batch_rows=rows // trainers, min_block_size=MIN_BLOCK_SIZE
-                )
-                compiled = compile_job(module, job)
-                calculated = cost(compiled).work
-                assert calculated is not None
-                assert process.stdin is not None
-                assert process.stdout is not None
-                folder = work / "compiled" / str(number)
-                write_outputs(folder, dict(files_of(compiled, "ir")))
-                fed = work / f"{number}.fed"
-                fed.write_bytes(serialize_value([feed] * effort.steps))
-                tell(f"measuring {name}, as processes")
-                asked = {"folder": str(folder), "fetch": [loss], "feed": str(fed), "steps": effort.steps}
-                process.stdin.write(json.dumps(asked) + "\n")
-                process.stdin.flush()
-                told = process.stdout.readline()
-                if not told:
-                    raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")])
-                marks = {role: [Mark(*each) for each in of] for role, of in json.loads(told).items()}
-                yield MeasuredJob(trainers, servers, compiled.plan, calculated, quiet_pace(marks))
+            with selectors.DefaultSelector() as selector:
+                for role, process in zip(names, self._processes, strict=False):
+                    assert process.stdin is not None
+                    assert process.stdout is not None
+                    asked = {"folder": str(folder), "role": role, "addresses": addresses, **options}
+                    process.stdin.write(json.dumps(asked) + "\n")
+                    process.stdin.flush()
+                    selector.register(process.stdout, selectors.EVENT_READ, role)
+                while len(marks) < len(names):
+                    for key, _ in selector.select():
+                        told = key.fileobj.readline()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+                        if not told:
+                            raise BrokenPipeError
+                        marks[key.data] = [Mark(*each) for each in json.loads(told)]  # pyright: ignore[reportUnknownArgumentType]
         except BrokenPipeError:
             raise DiagnosticError([error("launch-ended", "the machines of a job could not be measured")]) from None
         finally:
+            ports.close()
+        return {role: marks[role] for role in names}
+
+    def close(self) -> None:
+        """Ends the processes, and the machines that they have forked."""
+        for process in self._processes:
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
@@ -777,50 +817,34 @@ MIN_BLOCK_SIZE = 1 << 13
 """The least elements of a slice of these jobs' parameters."""
 
 
-def fork_jobs() -> None:
-    """Runs the jobs that are asked for on stdin, each with its machines as processes, and writes on stdout what they
-    have reported. The process that calibrates starts a process with this.
+def fork_machines() -> None:
+    """Plays the machines that are asked for on stdin, one after the other, each in a forked process, and writes on
+    stdout what each has reported. The process that calibrates starts processes with this.
     """
     for line in sys.stdin:
-        asked = json.loads(line)
-        marks = _fork_machines(load_job_folder(asked["folder"]), asked["fetch"], asked["feed"], asked["steps"])
-        print(json.dumps(marks), flush=True)
+        print(json.dumps(_fork_machine(**json.loads(line))), flush=True)
 
 
-def _fork_machines(folder: JobFolder, fetch: Sequence[str], feed: str, steps: int) -> dict[str, list[list[float]]]:
-    """The steps that the machines of a job report, by role, as the fields of `Mark`."""
-    ports = Ports(len(folder.roles))
-    names = sorted(folder.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
-    addresses = dict(zip(names, ports.addresses, strict=True))
-    marks: dict[str, list[list[float]]] = {name: [] for name in names}
+def _fork_machine(
+    folder: str, role: str, addresses: Mapping[str, str], fetch: Sequence[str], feed: str, steps: int
+) -> list[list[float]]:
+    """The steps that a machine of a job reports, as the fields of `Mark`."""
     gc.collect()
     gc.freeze()
-    with selectors.DefaultSelector() as selector:
-        for role in names:
-            reading, writing = os.pipe()
-            if not os.fork():
-                _play(folder, role, addresses, fetch, feed, steps, writing)
-            os.close(writing)
-            selector.register(reading, selectors.EVENT_READ, (role, bytearray()))
-        while selector.get_map():
-            for key, _ in selector.select():
-                role, rest = key.data
-                data = os.read(key.fd, 1 << 16)
-                if not data:
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-                rest += data
-                *lines, last = bytes(rest).split(b"\n")
-                rest[:] = last
-                for fields in map(json.loads, lines):
-                    if "step" in fields:
-                        marks[role].append([fields["step"], fields["cpu"], fields["clock"], fields["sleeps"]])
-    for _ in names:
-        _, status = os.wait()
-        if status:
-            raise SystemExit(1)
-    ports.close()
-    return marks
+    reading, writing = os.pipe()
+    if not os.fork():
+        _play(load_job_folder(folder), role, addresses, fetch, feed, steps, writing)
+    os.close(writing)
+    told = b""
+    with open(reading, "rb", buffering=0) as pipe:
+        while data := pipe.read(1 << 16):
+            told += data
+            sleep(LOOK_EVERY)  # as the machines of a launched job are looked after
+    _, status = os.wait()
+    if status:
+        raise SystemExit(1)
+    entries = map(json.loads, told.splitlines())
+    return [[e["step"], e["cpu"], e["clock"], e["sleeps"]] for e in entries if "step" in e]
 
 
 def _play(

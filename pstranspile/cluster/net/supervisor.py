@@ -91,6 +91,14 @@ LEFT_GRACE = 1.0
 SETTLE = 0.3
 """Seconds in which the other processes notice that one has ended, and report their waits."""
 
+LOOK_EVERY = 0.02
+"""Seconds between two looks at the reports of machines that report more often: to be woken by each report would take a
+share of a processor that the machines need.
+"""
+
+LOOKS_AT_ONCE = 200
+"""The looks after which the supervisor begins to wait between them."""
+
 
 class Member:
     """The process of a machine: its last reports, and how it ended."""
@@ -269,6 +277,10 @@ class Supervisor:
         self.left_out: list[Member] = []
         """The trainers that were given up and did not rejoin before the servers were done."""
         self._selector = selectors.DefaultSelector()
+        self._looks = float(LOOKS_AT_ONCE)
+        """The looks that may still follow each other at once."""
+        self._looked = time.monotonic()
+        """The time of the last look."""
 
     def run(self) -> bool:
         """Runs the machines; returns whether all did their work. In any case no process is left afterwards."""
@@ -276,6 +288,7 @@ class Supervisor:
             for member in self.members.values():
                 self._start(member)
             while any(member.exit_status is None for member in self.members.values()) and not self.failed:
+                self._wait_for_reports()
                 self._read(0.1)
                 self.left_out = self._too_late()
                 if self.left_out:
@@ -305,6 +318,14 @@ class Supervisor:
     def _start(self, member: Member, why: str = "") -> None:
         member.start(why)
         self._selector.register(member.pipe, selectors.EVENT_READ, member)  # pyright: ignore[reportArgumentType]
+
+    def _wait_for_reports(self) -> None:
+        """Waits until the next look may follow."""
+        if self._looks < 1:
+            time.sleep(LOOK_EVERY)
+        now = time.monotonic()
+        self._looks = min(self._looks + (now - self._looked) / LOOK_EVERY, LOOKS_AT_ONCE) - 1
+        self._looked = now
 
     def _read(self, timeout: float) -> None:
         for key, _ in self._selector.select(timeout):
