@@ -13,7 +13,15 @@ from pstranspile.ir.argument_checks import wrong_type
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, name_list, warning
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.ir.reading import shown_path
-from pstranspile.runtime.run.batch import Batch, Dealt, Part, has_rows, rows_of, select_rows, unchecked_batch
+from pstranspile.runtime.run.batch import (
+    Batch,
+    Dealt,
+    Part,
+    has_rows,
+    rows_of,
+    select_range,
+    unchecked_batch,
+)
 from pstranspile.runtime.run.feeds import FedInputs, near
 from pstranspile.runtime.run.files import ArrayFile, place_of
 from pstranspile.runtime.run.seeds import LossRows, is_divided
@@ -363,7 +371,7 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
             dealt = feed.share(name, size, trainer, trainers) if isinstance(feed, Dealt) else None
             start, stop = dealt or share(size, trainer, trainers)
             if isinstance(value, LoDTensor):
-                values[name], parts[name] = select_rows(value, range(start, stop))
+                values[name], parts[name] = select_range(value, start, stop)
                 continue
             part = of_rows.get((size, start, stop))
             if part is None:

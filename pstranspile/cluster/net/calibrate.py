@@ -25,7 +25,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import mul
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -55,7 +55,7 @@ from pstranspile.compiler.folders import files_of
 from pstranspile.compiler.job import Job
 from pstranspile.compiler.plan.plan import Plan
 from pstranspile.frontends import layers as L
-from pstranspile.frontends.autodiff import SGD, Adam, Momentum, minimize
+from pstranspile.frontends.autodiff import SGD, Adagrad, Adam, Momentum, minimize
 from pstranspile.ir.argument_checks import check_arguments
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import FrozenMap, Module, Program
@@ -77,7 +77,7 @@ class Effort(NamedTuple):
     steps: int
 
 
-FULL = Effort(0.1, 1, 160)
+FULL = Effort(0.1, 1, 320)
 """The effort of a profile."""
 TINY = Effort(0.0, 16, 6)
 """The effort of a test, whose numbers mean nothing."""
@@ -378,6 +378,37 @@ def trials(divisor: int) -> Iterator[Trial]:
         largest = L.mean(L.reduce_max(out, dim=1))
         minimize(L.sums([largest, *(L.mean(each) for each in (*sums, out))]), SGD(0.0))
         yield trial("sums", model, {"x": floats(size, 4)}, size)
+    for rows, wide in ((2, 4), (16, 16), (256, 32), (1024, 64)):
+        rows, wide = of(rows), of(wide)
+        model = L.Draft(seed=1)
+        x = L.data(model, "x", [-1, 8, wide])
+        out = L.fc(x, wide, num_flatten_dims=2)
+        sums = [L.reduce_sum(out, dim=1), L.reduce_sum(out, dim=2), L.reduce_sum(L.elementwise_mul(out, x), dim=[1, 2])]
+        minimize(L.mean(L.sums([L.mean(each) for each in (*sums, L.reduce_mean(out, dim=1))])), SGD(0.0))
+        yield trial("sums within rows", model, {"x": floats(rows, 8, wide)}, rows)
+    for rows, wide in ((2, 4), (32, 32), (256, 128)):
+        rows, wide = of(rows), of(wide)
+        model = L.Draft(seed=1)
+        x = L.data(model, "x", [-1, wide])
+        out = L.fc(x, wide)
+        functions = (
+            L.softsign,
+            L.leaky_relu,
+            L.exp,
+            L.softplus,
+            L.gelu,
+            L.swish,
+            L.relu6,
+            L.logsigmoid,
+            L.hard_sigmoid,
+        )
+        found = [function(out) for function in functions]
+        found += [function(out, x) for function in (L.elementwise_max, L.elementwise_min, L.elementwise_div)]
+        found += [L.clip(out, -1.0, 1.0), L.sqrt(L.square(x)), L.l2_normalize(out, 1), L.cumsum(out)]
+        ones = L.fill_constant_batch_size_like(x, [-1, 1], "float32", 1.0)
+        narrow = [L.cos_sim(out, x), L.huber_loss(L.reduce_sum(out, dim=1, keep_dim=True), ones, 1.0)]
+        minimize(L.mean(L.sums([L.mean(each) for each in (*found, *narrow)])), SGD(0.0))
+        yield trial("functions and pairs", model, {"x": floats(rows, wide)}, rows)
     for size in (4, 64, 256, 700):
         size = of(size)
         model = L.Draft(seed=1)
@@ -414,6 +445,7 @@ def trials(divisor: int) -> Iterator[Trial]:
         losses = [L.cross_entropy(L.softmax(hidden), label), L.softmax_with_cross_entropy(hidden, label)]
         wholes = [L.sigmoid_cross_entropy_with_logits(hidden, x), L.layer_norm(hidden, scale=False, shift=False)]
         minimize(L.mean(L.sums([*map(L.mean, losses), *map(L.mean, wholes)])), SGD(0.0))
+        L.accuracy(hidden, label)
         drawn = {"x": floats(rows, wide), "label": rng.integers(0, wide, (rows, 1))}
         yield trial("ops of several passes", model, drawn, rows)
     for rows, inner, wide in ((2, 4, 4), (64, 64, 64), (32, 784, 128), (256, 256, 256), (512, 512, 512)):
@@ -442,7 +474,7 @@ def trials(divisor: int) -> Iterator[Trial]:
         rows, size = of(rows), max(8, size // divisor)
         model = L.Draft(seed=1)
         image = L.data(model, "x", [-1, channels, size, size])
-        hidden = L.conv2d(L.conv2d(image, filters, window), filters, 3, padding=1)
+        hidden = L.conv2d(L.conv2d(image, filters, window, act="relu"), filters, 3, padding=1)
         minimize(L.mean(hidden), SGD(0.0))
         yield trial("convolutions", model, {"x": floats(rows, channels, size, size)}, rows)
     for rows, size, channels, window in ((2, 8, 2, 2), (8, 16, 8, 2), (16, 24, 8, 3), (32, 32, 8, 2), (32, 16, 32, 3)):
@@ -478,13 +510,9 @@ def trials(divisor: int) -> Iterator[Trial]:
         offsets = [tokens * at // 4 for at in range(5)] if tokens >= 4 else [0, tokens]
         drawn = {"x": floats(tokens, width), "label": rng.integers(0, width, (tokens, 1))}
         yield trial("sequences of labels", model, {n: LoDTensor(v, [offsets]) for n, v in drawn.items()}, tokens)
-    for rows, width, optimizer in (
-        (16, 4, SGD(0.0)),
-        (256, 16, SGD(0.0)),
-        (256, 16, Adam(0.0)),
-        (2048, 64, SGD(0.0)),
-        (2048, 64, Adam(0.0)),
-    ):
+    sizes = (16, 4), (256, 16), (2048, 64)
+    optimizers = SGD(0.0), Momentum(0.0, 0.9), Adagrad(0.0), Adam(0.0), Adam(0.0, lazy_mode=True)
+    for (rows, width), optimizer in product(sizes, optimizers):
         rows = of(rows)
         model = L.Draft(seed=1)
         ids = [L.data(model, f"x{number}", [-1, 1], dtype="int64") for number in range(4)]
@@ -499,13 +527,7 @@ def trials(divisor: int) -> Iterator[Trial]:
         for _ in range(6):
             L.embedding(ids, (20000 // divisor, width))
         yield trial("lookups", model, {"x": rng.integers(0, 20000 // divisor, (rows, 1))}, rows)
-    for count, wide, optimizer in (
-        (8, 4, SGD(0.0)),
-        (8, 4, Adam(0.0)),
-        (4, 128, Momentum(0.0, 0.9)),
-        (4, 512, SGD(0.0)),
-        (4, 512, Adam(0.0)),
-    ):
+    for (count, wide), optimizer in product(((8, 4), (4, 128), (4, 512)), optimizers[:-1]):
         wide = of(wide)
         model = L.Draft(seed=1)
         x = L.data(model, "x", [2, wide])

@@ -48,8 +48,9 @@ class OpCost(NamedTuple):
     """An op of a step: its block and number, its type, its floating-point operations, and the bytes that it reads and
     writes, in all `runs` of its block. `family` is that of ops whose time grows as its time does. It works in so many
     `calls`: a recurrent op has some for each step of the longest sequence, and some more. `kind` names the ops whose
-    rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, and with
-    " spread" if it works on each element of one input and spreads a smaller one over it. `first` is 1 for the first op
+    rate it has, if a profile has one for them: its type, with " rows" if it works on single rows of a table, with
+    " spread" if it works on each element of one input and spreads a smaller one over it, and with " channels" if that
+    does not have the last dims of the other. `first` is 1 for the first op
     of its kind in a step, and for one since whose last one so much was touched that the processor's caches have
     forgotten it (`FORGOTTEN`): its code has to come from memory. So do the `far` bytes of inputs that no op has touched
     for as long.
@@ -361,8 +362,11 @@ def kind_of(op_type: str, family: Family, inputs: Types) -> str:
     """The name of the ops that take as long as one with these inputs; see `OpCost`."""
     if family == "sparse_updates":
         return f"{op_type} rows"
-    sizes = {prod(tensor.shape) for slot in ("X", "Y") for tensor in inputs.get(slot, ()) if tensor is not None}
-    return f"{op_type} spread" if family == "elementwise" and len(sizes) > 1 and "Y" in inputs else op_type
+    of_x, of_y = ([tensor for tensor in inputs.get(slot, ()) if tensor is not None] for slot in ("X", "Y"))
+    if family != "elementwise" or "Y" not in inputs or len({prod(tensor.shape) for tensor in (*of_x, *of_y)}) < 2:
+        return op_type
+    within = of_x and of_y and of_x[0].shape[-len(of_y[0].shape) :] != of_y[0].shape and prod(of_y[0].shape) > 1
+    return f"{op_type} {'channels' if within and len(of_x[0].shape) > 2 else 'spread'}"
 
 
 def _dims(value: Any) -> tuple[int, ...]:

@@ -170,6 +170,25 @@ def select_rows(value: Value, order: Sequence[int] | Array, part: Part | None = 
     return LoDTensor(array[_as_slice(inner)], lod), made
 
 
+def select_range(value: LoDTensor, start: int, stop: int) -> tuple[LoDTensor, Part]:
+    """What `select_rows` gives for the sequences from `start` up to `stop` of a value with sequences."""
+    if not value.lod:
+        return LoDTensor(value.data[start:stop], []), Part(np.arange(start, stop), len(value.data))
+    lod: list[list[int]] = []
+    first, last = start, stop
+    for level in value.lod:
+        offsets = level[first : last + 1]
+        if offsets.__class__ is not list:
+            offsets = np.asarray(offsets, "int64").tolist()
+        first, last = offsets[0], offsets[-1]
+        lod.append([offset - first for offset in offsets])
+    rows = np.asarray(lod[-1], "int64") + first
+    for level in reversed(lod[:-1]):
+        rows = rows[level]
+    part = Part(np.arange(start, stop), len(value.lod[0]) - 1, rows[:-1], np.diff(rows))
+    return LoDTensor(value.data[first:last], lod), part
+
+
 def concat_shares(shares: Sequence[Mapping[str, Any]], names: Container[str]) -> Batch:
     """The concatenated shares of one batch: the rows of the inputs `names` one after another; for other inputs, the
     value of the first share.

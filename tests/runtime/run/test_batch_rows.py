@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import pstranspile as ps
 from pstranspile.cluster.machines.feeding import share_of
 from pstranspile.runtime.kernels.random import Rows, RowStream
-from pstranspile.runtime.run.batch import Batch, Part, concat_shares, part_of, rows_of, select_rows
+from pstranspile.runtime.run.batch import Batch, Part, concat_shares, part_of, rows_of, select_range, select_rows
+from pstranspile.runtime.values import LoDTensor
 from tests.runtime.run.test_interpreter import program
 
 X = "temp %x : f32[-1, 6] feed"
@@ -138,3 +139,28 @@ def test_numbers_are_spread_evenly_and_rows_have_nothing_in_common():
     assert abs(kept.mean() - 0.7) < 0.005
     assert not stream.reaches(1.0).any()
     assert stream.reaches(0.0).all()
+
+
+@st.composite
+def values_with_sequences(draw: st.DrawFn) -> tuple[LoDTensor, int, int]:
+    """A value with up to three levels of sequences, also empty ones, and a range of them."""
+    count = first = draw(st.integers(0, 5))
+    lod: list[list[int]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        sizes = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+        lod.append([sum(sizes[:at]) for at in range(count + 1)])
+        count = lod[-1][-1]
+    start = draw(st.integers(0, first))
+    return LoDTensor(np.arange(2 * count).reshape(count, 2), lod), start, draw(st.integers(start, first))
+
+
+@given(values_with_sequences())
+def test_a_range_of_sequences_is_that_of_their_numbers(drawn: tuple[LoDTensor, int, int]) -> None:
+    value, start, stop = drawn
+    (selected, part), (expected, whole) = select_range(value, start, stop), select_rows(value, range(start, stop))
+    assert selected.lod == expected.lod
+    assert (selected.data == expected.data).all()
+    assert part.total == whole.total
+    for one, other in zip(part[:1] + part[2:], whole[:1] + whole[2:], strict=True):
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()
