@@ -48,7 +48,7 @@ from pstranspile.cluster.net.tls import SEALED, Guard, contexts_without_certific
 from pstranspile.cluster.net.wire import check_sum
 from pstranspile.compiler.compile import compile as compile_job
 from pstranspile.compiler.cost.jobs import cost
-from pstranspile.compiler.cost.profile import TIMED, Link, Profile, Profiles, Rate, Wire
+from pstranspile.compiler.cost.profile import LONG_SLEEP, SHORT_SLEEP, TIMED, Link, Profile, Profiles, Rate, Wire
 from pstranspile.compiler.cost.seconds import Work, job_seconds, sum_of_ops
 from pstranspile.compiler.cost.steps import step_cost
 from pstranspile.compiler.folders import files_of
@@ -107,7 +107,7 @@ def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
     """The profile of this host, measured with some effort."""
     families, ops = _rates(effort, tell)
     tell("measuring how long a process takes to wake")
-    wake = _wake(effort)
+    wake, wake_long = _wakes(effort)
     jobs = [*_measured_jobs(effort, tell)]
     seconds, wire, factors = _machines(effort, families, ops, wake, jobs)
     with_what = {
@@ -116,7 +116,8 @@ def measure(effort: Effort, tell: Callable[[str], object]) -> Profile:
         "python": platform.python_version(),
         "pstranspile": _version(),
     }
-    found = Profile(processors(), FrozenMap(with_what), *seconds, wire, families, *factors, ops, wake)
+    given = *seconds, wire, families, *factors, ops, wake
+    found = Profile(processors(), FrozenMap(with_what), *given, wake_long=wake_long)
     found = found._replace(delay=delay_in(found, jobs))
     return found._replace(sharing=sharing_in(found, jobs))
 
@@ -538,10 +539,9 @@ def trials(divisor: int) -> Iterator[Trial]:
 # Machines and messages.
 
 
-def _wake(effort: Effort) -> float:
-    """The seconds of a processor that a process needs besides for a step before which it has slept.
-
-    Every other step comes after a sleep, as long as a server works for a trainer.
+def _wakes(effort: Effort) -> tuple[float, float]:
+    """The seconds of a processor that a process needs besides for a step before which it has slept for a short time,
+    as long as a server works for a trainer, or for a long one.
     """
     rows, wide = 32, 64
     model = L.Draft(seed=1)
@@ -555,21 +555,18 @@ def _wake(effort: Effort) -> float:
     feed = {"x": np.ones((rows, wide), "float32")}
     for _ in range(WARM_STEPS):
         prepared.step(feed)
-    spent: tuple[list[float], list[float]] = [], []
-    end = perf_counter() + 4 * effort.seconds
-    while len(spent[1]) < LEAST_STEPS or perf_counter() < end:
-        for slept, held in enumerate(spent):
+    sleeps = 0.0, SHORT_SLEEP, LONG_SLEEP
+    spent: list[list[float]] = [[] for _ in sleeps]
+    end = perf_counter() + 8 * effort.seconds
+    while len(spent[-1]) < LEAST_STEPS or perf_counter() < end:
+        for seconds, held in zip(sleeps, spent, strict=True):
             start = thread_time()
-            if slept:
-                sleep(SLEEP)
+            if seconds:
+                sleep(seconds)
             prepared.step(feed)
             held.append(thread_time() - start)
-    awake, woken = map(median, spent)
-    return max(woken - awake, 0.0)
-
-
-SLEEP = 5e-4
-"""The seconds of such a sleep."""
+    awake, short, long = map(median, spent)
+    return max(short - awake, 0.0), max(long - awake, 0.0)
 
 
 class MeasuredJob(NamedTuple):

@@ -20,6 +20,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from pstranspile.compiler.cost.profile import LONG_SLEEP, SHORT_SLEEP
 from pstranspile.ir.model import collector_paused
 
 TICKS = 10**12
@@ -327,16 +328,25 @@ def simulate(
     latency: float,
     processors: int | None = None,
     wakes: tuple[float, float] = (0.0, 0.0),
+    long_wakes: tuple[float, float] = (0.0, 0.0),
     sharing: float = 1.0,
 ) -> Trace:
     """What happens until a cycle of the first group of trainers takes as long as the one before.
 
     `bytes_per_second` and `latency` (in seconds) are those of a link that is not slow. `processors`: all machines share
-    so many; None: each has its own. `wakes` are the seconds that a trainer, and a server, needs to wake. Turns are
-    `sharing` times as long as their share of the processors says while there are more of them than processors.
+    so many; None: each has its own. `wakes` are the seconds that a trainer, and a server, needs to wake, `long_wakes`
+    those after a long sleep, if these are more. Turns are `sharing` times as long as their share of the processors says
+    while there are more of them than processors.
     """
     with collector_paused():  # nothing here is freed before the end
-        return _Simulation(cycle, trainers, servers, bytes_per_second, latency, processors, wakes, sharing).run()
+        return _Simulation(
+            cycle, trainers, servers, bytes_per_second, latency, processors, wakes, long_wakes, sharing
+        ).run()
+
+
+def _depth(slept: int) -> float:
+    """How much of what a long sleep costs a sleep of so many ticks does, between 0 and 1."""
+    return min(max((slept / TICKS - SHORT_SLEEP) / (LONG_SLEEP - SHORT_SLEEP), 0.0), 1.0)
 
 
 class _Simulation:
@@ -349,9 +359,12 @@ class _Simulation:
         latency: float,
         processors: int | None,
         wakes: tuple[float, float],
+        long_wakes: tuple[float, float],
         sharing: float,
     ):
         self._wakes = wakes
+        self._more = tuple(max(late - soon, 0.0) for soon, late in zip(wakes, long_wakes, strict=True))
+        """What a trainer, and a server, needs more after a long sleep."""
         self._cycle, self._rate, self._latency = cycle, rate, round(latency * TICKS)
         self._trainers = len(trainers)
         self._groups = (*trainers, *servers)
@@ -481,7 +494,7 @@ class _Simulation:
             after = machine.last if machine.last >= 0 and machine.ended == now else -1
             begun = _Turning(number, now, after)
             if machine.inbox and after < 0:
-                wakes = self._wakes[0 if is_trainer else 1]
+                wakes = self._wakes[not is_trainer] + self._more[not is_trainer] * _depth(now - machine.ended)
                 begun.add("waking", "", -1, round(wakes * machine.group.slow * TICKS))
             if machine.outbox:
                 self._write(begun, machine.outbox.popleft())

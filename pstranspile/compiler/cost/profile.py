@@ -7,6 +7,7 @@
       "step": 0.00012,
       "update": 0.00015,
       "wake": 6e-05,
+      "wake_long": 0.0003,
       "delay": 4e-05,
       "ask": 3e-08,
       "lookup": 2e-08,
@@ -29,9 +30,10 @@
 An op takes `call` seconds, `operation` for each of its floating-point operations, and `byte` for each byte that it
 reads and writes: those of its own, if `ops` has them, or else those of its family. The first op of a kind in a step
 takes `first` seconds more, as its code is not in the caches, and `far` for each byte of inputs that are not. A machine
-that has slept until a message came needs `wake` seconds more for its turn. All seconds are of one processor, but for
-the latency of the link. Where twice as many machines run on a host as it has processors, they find less in the caches:
-ops take `crowded_ops` times as long, all else `crowded` times; more with more machines, in proportion.
+that has slept until a message came needs `wake` seconds more for its turn, up to `wake_long` where it has slept for
+long: nothing is in the caches then, and the processor was at rest. All seconds are of one processor, but for the
+latency of the link. Where twice as many machines run on a host as it has processors, they find less in the caches: ops
+take `crowded_ops` times as long, all else `crowded` times; more with more machines, in proportion.
 """
 
 from __future__ import annotations
@@ -50,6 +52,12 @@ from pstranspile.ops.work import FAMILIES, Family
 
 VERSION = 1
 """The version of the format."""
+
+SHORT_SLEEP = 5e-4
+"""The seconds of a sleep after which a machine needs `wake`."""
+
+LONG_SLEEP = 8e-3
+"""The seconds of a sleep after which a machine needs `wake_long`."""
 
 MOST_BYTES = 1 << 20
 """The largest size of a profile, in bytes."""
@@ -106,9 +114,9 @@ class Profile(NamedTuple):
     `crowded_ops` says how many times slower ops are where twice as many machines run on a host as it has processors,
     `crowded` how many times slower all else. `ops` has the rates of ops that were measured by themselves, by the kind
     of `OpCost`. `wake` are the seconds that a machine needs besides for a turn for which it was asleep: it is scheduled
-    again, and finds less in the caches. `delay` are the seconds, of no processor, until it is scheduled. `sharing` says
-    how many times longer turns take while more of them go on than the host has processors than if these were never
-    idle.
+    again, and finds less in the caches; `wake_long` those after a sleep of `LONG_SLEEP` or more. `delay` are the
+    seconds, of no processor, until it is scheduled. `sharing` says how many times longer turns take while more of them
+    go on than the host has processors than if these were never idle.
     """
 
     processors: int
@@ -125,6 +133,7 @@ class Profile(NamedTuple):
     wake: float = 0.0
     delay: float = 0.0
     sharing: float = 1.0
+    wake_long: float = 0.0
 
     def __repr__(self) -> str:
         """`<Profile: 8 processors, numpy>`."""
@@ -143,7 +152,7 @@ def crowded(profile: Profile, machines: int, processors: int) -> Profile:
     wire = profile.wire
     named = ("message", "message_of_rows", "frame", "byte", "tls_frame", "tls_byte")
     busy = {name: getattr(wire, name) * other for name in named}
-    beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup", "wake")}
+    beside = {name: getattr(profile, name) * other for name in ("step", "update", "ask", "lookup", "wake", "wake_long")}
     families = {family: _slower(rate, ops) for family, rate in profile.families.items()}
     own = {kind: _slower(rate, ops) for kind, rate in profile.ops.items()}
     return profile._replace(**beside, wire=wire._replace(**busy), families=FrozenMap(families), ops=FrozenMap(own))
@@ -167,6 +176,7 @@ def profile_text(profile: Profile) -> str:
             "ask": profile.ask,
             "lookup": profile.lookup,
             "wake": profile.wake,
+            "wake_long": profile.wake_long,
             "delay": profile.delay,
             "wire": profile.wire._asdict(),
             "families": families,
@@ -218,7 +228,8 @@ def _profile(held: object) -> Profile:
     of_wire = Wire(*_numbers({"tls_frame": 0.0, "tls_byte": 0.0, **wire_fields}, Wire._fields, "wire."))
     said = FrozenMap(cast("dict[str, str]", measured))
     given = {"crowded_ops": 1.0, "crowded": 1.0, "sharing": 1.0, "wake": 0.0, "delay": 0.0, **fields}
-    of_ops, other, *later = _numbers(given, ("crowded_ops", "crowded", "wake", "delay", "sharing"), "")
+    given.setdefault("wake_long", given["wake"])
+    of_ops, other, *later = _numbers(given, ("crowded_ops", "crowded", "wake", "delay", "sharing", "wake_long"), "")
     own = _ops(fields.get("ops", []))
     return Profile(processors, said, step, update, ask, lookup, of_wire, found, of_ops, other, own, *later)
 

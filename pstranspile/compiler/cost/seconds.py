@@ -583,6 +583,7 @@ class _Model:
             latency=self._link.latency,
             processors=self._processors,
             wakes=(self._profiles.trainers.wake, self._profiles.servers.wake),
+            long_wakes=(self._profiles.trainers.wake_long, self._profiles.servers.wake_long),
             sharing=self._sharing,
         )
 

@@ -24,8 +24,9 @@ from pstranspile.compiler.cost.events import (
     Stage,
     simulate,
     waits_of,
+    waking_of,
 )
-from pstranspile.compiler.cost.profile import Profiles, parse_link, parse_slow, profile_text
+from pstranspile.compiler.cost.profile import LONG_SLEEP, SHORT_SLEEP, Profiles, parse_link, parse_slow, profile_text
 from pstranspile.compiler.cost.seconds import JobSeconds, job_seconds
 from pstranspile.tools.cli import main
 from tests.compiler.cost.test_seconds import REAL, compiled, dense, profile, seconds, sparse
@@ -75,6 +76,16 @@ def test_a_machine_that_slept_wakes_first():
     """The trainer sleeps while the server works, and the server while the trainer does."""
     assert period(step_of(), [TRAINER], [SERVER], wakes=(0.25, 0.5)) == 25 + 0.25 + 0.5
     assert period(step_of(), [TRAINER._replace(slow=2.0)], [SERVER], wakes=(1.0, 0.0)) == 25 + 10 + 2 + 5 + 2 * 1.0
+
+
+def test_a_machine_that_slept_for_long_needs_more():
+    """All of it after seconds; half of it after half of a long sleep."""
+    assert period(step_of(), [TRAINER], [SERVER], wakes=(0.25, 0.5), long_wakes=(1.25, 2.5)) == 25 + 1.25 + 2.5
+    assert period(step_of(), [TRAINER], [SERVER], wakes=(0.25, 0.5), long_wakes=(0.0, 2.5)) == 25 + 0.25 + 2.5
+    half = (SHORT_SLEEP + LONG_SLEEP) / 2
+    work = [Stage([("mul", half)], GRADIENTS, [MessageLoad(0.0, 0.0, 0.0)], [0.0], [MessageLoad(0.0, 0.0, 0.0)])]
+    found = trace(work, [TRAINER], [SERVER], long_wakes=(0.0, 1e-3))
+    assert waking_of(found)["pserver_0"] == pytest.approx(5e-4, rel=1e-3)
 
 
 def test_a_machine_that_is_busy_when_a_message_comes_is_awake():
