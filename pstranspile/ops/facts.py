@@ -168,6 +168,10 @@ class OpFacts(NamedTuple):
     """By a sparse gradient of a large table, an optimizer changes the rows that the gradient has, and nothing else of
     the parameter and of what it keeps for it. Kernels of this package do so if the op has the attribute `GIVEN_ROWS`.
     """
+    merges_repeats: bool = False
+    """An optimizer adds up equal rows of a sparse gradient, in their order, before it updates with the sum, so that the
+    op that gives the gradient need not.
+    """
     opaque: str = ""
     """A sentence about an op that is a program of its own, which another library runs; "" for all others."""
     result_lod: LodOfResult = "inferred"
@@ -208,6 +212,7 @@ if TYPE_CHECKING:
         linear: bool
         sparse_gradient: str
         updates_given_rows: bool
+        merges_repeats: bool
         opaque: str
         result_lod: LodOfResult
 

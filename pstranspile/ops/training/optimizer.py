@@ -100,6 +100,7 @@ declare(
     },
     follows="Param Grad Moment1 Moment2 Moment2Max ParamOut Moment1Out Moment2Out Moment2MaxOut",
     updates_given_rows=True,
+    merges_repeats=True,
     doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0; "
     "with scaled_epsilon, epsilon is added to the corrected root: it is multiplied by sqrt(1 - Beta2Pow); with "
     "decoupled_decay (arXiv 1711.05101), Param is multiplied by 1 - LearningRate * decoupled_decay first; with "
@@ -131,6 +132,7 @@ declare(
     {"epsilon": 1e-06, "rate_decay": later("float")},
     follows="Param Grad Moment ParamOut MomentOut",
     updates_given_rows=True,
+    merges_repeats=True,
     doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon); with "
     "rate_decay, as in PyTorch, the rate is divided by 1 + Updates * rate_decay, and UpdatesOut = Updates + 1",
 )

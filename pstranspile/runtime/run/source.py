@@ -273,7 +273,7 @@ def gradients_merged_by_readers(program: Program, fetches: Collection[str], uses
     return frozenset(
         name
         for op in program.main_block.ops
-        if op.type in ("adagrad", "adam")
+        if facts_of(op.type).merges_repeats
         for name in op.inputs["Grad"]
         if len(written[name]) == len(read[name]) == 1
         and written[name][0].type in LOOKUP_GRADIENTS
