@@ -274,8 +274,13 @@ def _gelu(node: Any, tracing: Tracing, out: str) -> None:
 
 @aten("leaky_relu")
 def _leaky_relu(node: Any, tracing: Tracing, out: str) -> None:
-    slope = float(argument(node, 1, "negative_slope", 0.01))
-    tracing.op("leaky_relu", {"X": tracing.value(node.args[0])}, {"Out": out}, alpha=slope)
+    """The gradient of the op goes by the sign of Out, which is not that of X where the slope is negative."""
+    x, slope = tracing.value(node.args[0]), float(argument(node, 1, "negative_slope", 0.01))
+    if slope >= 0:
+        tracing.op("leaky_relu", {"X": x}, {"Out": out}, alpha=slope)
+        return
+    above = comparison_flags("greater_than", x, tracing.constant_of(0, tracing.dtype(x), out), tracing)
+    tracing.op("where", {"Condition": above, "X": x, "Y": tracing.scaled(x, slope)}, {"Out": out})
 
 
 @aten("elu", "selu", "celu")

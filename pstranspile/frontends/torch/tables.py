@@ -106,7 +106,7 @@ _SUM, _MEAN, _MAX = 0, 1, 2
 @aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
     weight, indices, offsets = node.args[:3]
-    mode, padding = argument(node, 4, "mode", _SUM), argument(node, 8, "padding_idx", None)
+    mode, padding = argument(node, 4, "mode", _SUM), _padding_of_bags(node)
     sparse, weights = bool(argument(node, 5, "sparse", False)), argument(node, 6, "per_sample_weights")
     if argument(node, 3, "scale_grad_by_freq", False):
         raise Refused("it has scale_grad_by_freq, for which torch divides the gradients of bags by counts of other ids")
@@ -117,7 +117,7 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
         factors = tracing.value(weights)
         reshape(factors, wide := tracing.temp(factors), [*sizes_of(ids, tracing), 1], tracing)
         rows = tracing.op_result("elementwise_mul", out, X=rows, Y=wide)
-    counted_in = None if padding is None or padding < 0 else _other_than(padding, ids, tracing)
+    counted_in = None if padding is None else _other_than(padding, ids, tracing)
     last = bool(argument(node, 7, "include_last_offset", False))
     bags = _InRows(tracing) if matrix is not None else _AtOffsets(tracing, tracing.value(offsets), rows, last)
     if mode == _MAX:
@@ -130,6 +130,17 @@ def _embedding_bag(node: Any, tracing: Tracing, out: str) -> None:
         if mode == _MEAN:
             made = _mean_of_bags(made, bags, rows, counted_in, tracing)
     tracing.parts[node.name] = [made, None, None, None]
+
+
+def _padding_of_bags(node: Any) -> int | None:
+    """The id that bags leave out; None if there is none.
+
+    A negative one of `embedding_bag` counts from the table's end; for the operators that it calls it is none.
+    """
+    padding = argument(node, 8, "padding_idx", None)
+    if padding is None or padding >= 0:
+        return padding
+    return padding + node.args[0].meta["val"].shape[0] if node.target.__name__.startswith("embedding_bag") else None
 
 
 def _other_than(padding: int, ids: str, tracing: Tracing) -> str:

@@ -384,6 +384,22 @@ class Offsets(nn.Module):
         return self.table(flat, offsets, per_sample_weights=weights).pow(2).mean()
 
 
+class PaddedFromTheEnd(nn.Module):
+    """Bags, in rows and at offsets, whose padding is counted from the end of the table."""
+
+    reads = ("ids", "flat", "offsets")
+
+    def __init__(self, mode, sparse=False):
+        super().__init__()
+        self.table, self.options = nn.Parameter(torch.randn(20, 6)), {"mode": mode, "sparse": sparse}
+
+    def forward(self, ids, flat, offsets):
+        padded = {"padding_idx": -18, **self.options}
+        in_rows = functional.embedding_bag(ids % 4, self.table, **padded)
+        at_offsets = functional.embedding_bag(flat % 4, self.table, offsets, **padded)
+        return in_rows.pow(2).mean() + at_offsets.pow(2).mean()
+
+
 class Tied(nn.Module):
     reads = ("ids",)
 
@@ -418,6 +434,9 @@ TABLES = {
     "offsets_mean": lambda: Offsets(mode="mean", sparse=True),
     "offsets_mean_padded": lambda: Offsets(mode="mean", padding_idx=2),
     "offsets_weighted": lambda: Offsets(mode="sum", weighted=True),
+    "padded_from_the_end_max": lambda: PaddedFromTheEnd("max"),
+    "padded_from_the_end_mean": lambda: PaddedFromTheEnd("mean"),
+    "padded_from_the_end_sum": lambda: PaddedFromTheEnd("sum", sparse=True),
     "tied": Tied,
 }
 

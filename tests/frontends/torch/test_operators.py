@@ -95,6 +95,8 @@ FUNCTIONS = {
     "hardtanh": functional.hardtanh,
     "hypot": lambda a: torch.hypot(a, a + 1),
     "leaky_relu": functional.leaky_relu,
+    "leaky_relu_of_a_falling_line": lambda a: functional.leaky_relu(a, -0.2),
+    "leaky_relu_of_a_steeper_line": lambda a: functional.leaky_relu(a, 1.7),
     "log": lambda a: torch.log(a.abs() + 1),
     "log10": lambda a: torch.log10(a.abs() + 1),
     "log1p": lambda a: torch.log1p(a.abs()),
