@@ -371,7 +371,6 @@ def _equivalent_op(node: Any, reading: GraphReading) -> None:
 
 
 _WITH_ATTRIBUTES: dict[str, Callable[[Any], tuple[str, dict[str, object]]]] = {
-    "LeakyRelu": lambda node: ("leaky_relu", {"alpha": attribute(node, "alpha", 0.01)}),
     "Elu": lambda node: ("elu", {"alpha": attribute(node, "alpha", 1.0)}),
     "Selu": lambda node: (
         "selu",
@@ -385,6 +384,20 @@ _WITH_ATTRIBUTES: dict[str, Callable[[Any], tuple[str, dict[str, object]]]] = {
     "Gelu": lambda node: ("gelu", {"approximate": attribute(node, "approximate", "none") == "tanh"}),
     "Neg": lambda _: ("scale", {"scale": -1.0}),
 }
+
+
+@onnx_reader("LeakyRelu")
+def _leaky_relu(node: Any, reading: GraphReading) -> None:
+    """The gradient of the op goes by the sign of Out, which is not that of X where the slope is negative; that of
+    relu(X) - alpha * relu(-X) goes by X.
+    """
+    x, out, alpha = node.input[0], node.output[0], attribute(node, "alpha", 0.01)
+    if alpha >= 0:
+        reading.op("leaky_relu", {"X": x}, {"Out": out}, alpha=alpha)
+        return
+    below = reading.op_result("relu", out, X=reading.op_result("scale", out, {"scale": -1.0}, X=x))
+    parts = {"X": reading.op_result("relu", out, X=x), "Y": reading.op_result("scale", out, {"scale": alpha}, X=below)}
+    reading.op("elementwise_sub", parts, {"Out": out})
 
 
 @onnx_reader(*_WITH_ATTRIBUTES)

@@ -257,7 +257,7 @@ class Tracing(GraphReading):
         key = (kind, repr(number))
         if key not in self._constants:
             name = self._constants[key] = self.temp(of)
-            if kind is DType.INT64 and float32(float(number)) != number:
+            if kind not in FLOATS and float32(float(number)) != number:
                 self.known_values[name] = np.array(number, _NUMPY[kind])
             else:
                 value = Double(number) if kind is DType.FP64 else float(number)

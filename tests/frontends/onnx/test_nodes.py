@@ -237,6 +237,11 @@ NETS: dict[str, Net] = {
         {"z": I64([0])},
         [X],
     ),
+    "slopes below and above the line": Net(
+        [node("LeakyRelu", "x", "a", alpha=1.5), node("LeakyRelu", "a", "b", alpha=-0.5), node("LeakyRelu", "b")],
+        {},
+        [X],
+    ),
     "by its definition": Net([node("Celu", "x", "a", alpha=2.0), node("Shrink", "a", lambd=0.2)], {}, [X]),
     "repeated": Net([node("Expand", "x s")], {"s": I64([2, 1, 4])}, [X]),
     "tiled": Net([node("Tile", "x s")], {"s": I64([1, 3])}, [X]),

@@ -97,6 +97,7 @@ FUNCTIONS = {
     "leaky_relu": functional.leaky_relu,
     "leaky_relu_of_a_falling_line": lambda a: functional.leaky_relu(a, -0.2),
     "leaky_relu_of_a_steeper_line": lambda a: functional.leaky_relu(a, 1.7),
+    "large_factor_of_small_numbers": lambda a: a * ((a * 8).to(torch.int32) * 1103515245 % 97),
     "log": lambda a: torch.log(a.abs() + 1),
     "log10": lambda a: torch.log10(a.abs() + 1),
     "log1p": lambda a: torch.log1p(a.abs()),
